@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -203,17 +204,21 @@ func TestVerifyViolation(t *testing.T) {
 	if err != nil || len(events) < 2 {
 		t.Errorf("the shortest history has %d events: %v", len(events), err)
 	}
-	// A second judgement of the kept histories has the same result.
-	files, _ := filepath.Glob(filepath.Join(keep, "[pcr]*.jsonl"))
-	if events, err = history.ReadFiles(files...); err != nil {
-		t.Fatal(err)
-	}
-	if again := history.Check(events, history.Options{Slack: 8 * time.Second}); again.Verdict(history.S1).
-		Count != r.count("S1") {
-		t.Errorf("S1: %d at first, now %d", r.count("S1"), again.Verdict(history.S1).Count)
-	}
+	b.judgedAgain(1, r)
 	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), `class="conflict begins"`) {
 		t.Errorf("%v: %.200s", err, text)
+	}
+}
+
+// judgedAgain expects that judge reports of the kept histories what verify has reported.
+func (b *bench) judgedAgain(code int, r verifyReport) {
+	b.Helper()
+	out, stderr := b.want(code, "judge", r.Histories, "--slack", "8s", "-o", "json")
+	var again verifyReport
+	err := json.Unmarshal([]byte(out), &again)
+	if err != nil || again.Outcome != r.Outcome || again.Grants != r.Grants || again.TTLMS != r.TTLMS ||
+		!reflect.DeepEqual(again.Faults, r.Faults) || !reflect.DeepEqual(again.Classes, r.Classes) {
+		b.Errorf("verify reported %+v, judge %+v: %v: %s", r, again, err, stderr)
 	}
 }
 
@@ -347,7 +352,9 @@ func TestVerifySeed(t *testing.T) {
 	fault := regexp.MustCompile(`"kind":"fault","id":"f(\d+)","target":"p(\d)\.\d+","text":"([a-z-]+)"`)
 	schedule := func(b *bench) map[string]string {
 		keep := filepath.Join(b.dir, "kept")
-		b.verify(0, "--store", url, "--seed", "11", "--duration", "7s", "--faults", "reset,refuse,kill", "--keep", keep)
+		r, _ := b.verify(0,
+			"--store", url, "--seed", "11", "--duration", "7s", "--faults", "reset,refuse,kill", "--keep", keep)
+		b.judgedAgain(0, r)
 		text, err := os.ReadFile(filepath.Join(keep, "coordinator.jsonl"))
 		if err != nil {
 			b.Fatal(err)

@@ -72,6 +72,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast doctor                               find settings of a store that endanger locks
   holdfast lab run all                          see how widely used lock algorithms break
   holdfast verify --store URL                   test this deployment with real faults
+  holdfast judge FILE                           judge a recorded history of any lock
 
 Stores (--store, or the variable HOLDFAST_URL, which keeps a password out of the list of
 processes):
@@ -101,7 +102,7 @@ Exit codes: that of the command, 128+N if signal N ended the command, and
   74  the output cannot be written
   126 the command cannot be run           127 the command was not found
   1   "holdfast doctor" found a danger to locks, "holdfast lab" a result that is not as
-      documented, "holdfast verify" a broken promise; 2 if verify's run was inconclusive`
+      documented, "holdfast verify" or "judge" a broken promise; 2 if they were inconclusive`
 
 func (a *app) root() *cobra.Command {
 	c := &cobra.Command{
@@ -132,7 +133,7 @@ func (a *app) root() *cobra.Command {
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
-		a.verifyCommand(), a.verifyWorkerCommand(), a.versionCommand(),
+		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
 	)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()

@@ -36,6 +36,16 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// atLeastOne requires an argument, such as "a file".
+func atLeastOne(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s is missing: %s%s", name, c.UseLine(), helpHint(c))
+		}
+		return nil
+	}
+}
+
 // atMostOne refuses a second argument.
 func atMostOne(c *cobra.Command, args []string) error {
 	if len(args) > 1 {

@@ -57,6 +57,13 @@ const verifyTTL = time.Second
 // verifyWorker is the hidden command of the worker processes.
 const verifyWorker = "verify-worker"
 
+// Flags that verify and judge share.
+const (
+	htmlUsage   = "draw the first violation, if there is one, as a page in `FILE`"
+	exceptUsage = "`CLASSES` that the deployment does not promise, such as S1,S4 (see docs/history.md): shown, but not as violations"
+	slackUsage  = "how late the store may grant a free lock, beyond delays that the TTL explains"
+)
+
 // verifyFlags are the flags of verify.
 type verifyFlags struct {
 	out    format
@@ -99,7 +106,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags := c.Flags()
 	flags.DurationVar(&f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
-	flags.StringVar(&f.html, "html", "", "draw the first violation, if there is one, as a page in `FILE`")
+	flags.StringVar(&f.html, "html", "", htmlUsage)
 	flags.StringVar(&f.o.Dir, "keep", "",
 		"keep the histories in `DIR`, of your own, which must be empty or not exist (default: a temporary folder, kept if something was found)")
 	flags.DurationVar(&f.o.Duration, "duration", 30*time.Second, "how long the workers work")
@@ -114,10 +121,8 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "repeat the schedule of faults of an earlier run (default: a random one)")
 	flags.StringSliceVar(&f.o.Kinds, "faults", nil, "do only these `KINDS` of faults (KIND[,KIND...], or none)")
 	flags.StringArrayVar(&f.hooks, "hook", nil, "another kind of fault, as `NAME=COMMAND` (repeatable)")
-	flags.StringSliceVar(&f.except, "except", nil,
-		"`CLASSES` that the deployment does not promise, such as S1,S4 (see docs/history.md): shown, but not as violations")
-	flags.DurationVar(&f.o.Slack, "slack", time.Second,
-		"how late the store may grant a free lock, beyond delays that the TTL explains")
+	flags.StringSliceVar(&f.except, "except", nil, exceptUsage)
+	flags.DurationVar(&f.o.Slack, "slack", time.Second, slackUsage)
 	kinds := append(verify.Kinds(), verify.KindNone)
 	_ = c.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("mix", cobra.FixedCompletions([]string{verify.MixAll, verify.MixMutex},
@@ -147,14 +152,20 @@ func (f *verifyFlags) options() (o verify.Options, err error) {
 		}
 		f.o.Faults = append(f.o.Faults, verify.Hook(name, command))
 	}
-	for _, class := range f.except {
+	f.o.Except, err = exceptions(f.except)
+	return f.o, err
+}
+
+// exceptions returns the classes of --except.
+func exceptions(except []string) (list []history.Class, err error) {
+	for _, class := range except {
 		c := history.Class(strings.ToUpper(class))
 		if !slices.Contains(history.Classes, c) || c == history.V {
-			return o, usagef("--except %s: allowed are S1 to S5 and L1 to L4", show(class))
+			return nil, usagef("--except %s: allowed are S1 to S5 and L1 to L4", show(class))
 		}
-		f.o.Except = append(f.o.Except, c)
+		list = append(list, c)
 	}
-	return f.o, nil
+	return list, nil
 }
 
 func (a *app) verify(f *verifyFlags) error {
@@ -191,10 +202,15 @@ func (a *app) verify(f *verifyFlags) error {
 	case err != nil:
 		return err
 	}
-	if f.out == "json" {
+	return a.verdict(r, f.out, page)
+}
+
+// verdict prints a result, and returns its exit code. The page shows the first violation.
+func (a *app) verdict(r *verify.Result, out format, page *page) (err error) {
+	if out == "json" {
 		err = writeJSON(a.stdout, toVerifyJSON(r), true)
 	} else {
-		_, err = fmt.Fprint(a.stdout, r.Text())
+		_, err = fmt.Fprint(a.stdout, replaceHidden(r.Text(), escaped)) // names may be of other programs
 	}
 	if err != nil {
 		return err
@@ -203,7 +219,7 @@ func (a *app) verify(f *verifyFlags) error {
 		if err := page.write(func(w io.Writer) error { return r.Report.Draw(w, all[0]) }); err != nil {
 			return err
 		}
-	} else if f.html != "" {
+	} else if page.f != nil {
 		a.say("--html: there is no violation to draw")
 	}
 	switch r.Outcome {

@@ -44,6 +44,7 @@ type verifyVerdictJSON struct {
 	Class      string         `json:"class"`
 	Promise    string         `json:"promise"`
 	Outcome    string         `json:"outcome"`
+	NotChecked string         `json:"not_checked,omitempty"` // why
 	Excepted   bool           `json:"excepted,omitempty"`
 	Count      int            `json:"count"`
 	Violations []string       `json:"violations"`
@@ -76,8 +77,9 @@ func toVerifyJSON(r *verify.Result) verifyJSON {
 	}
 	for _, v := range r.Report.Verdicts {
 		j := verifyVerdictJSON{
-			Class: string(v.Class), Promise: v.Class.Title(), Outcome: string(v.Outcome), Excepted: v.Excepted, Count: v.Count,
-			Violations: []string{}, Doubts: append([]string{}, v.Doubts...), Facts: map[string]int{},
+			Class: string(v.Class), Promise: v.Class.Title(), Outcome: string(v.Outcome), NotChecked: v.NotChecked,
+			Excepted: v.Excepted, Count: v.Count, Violations: []string{},
+			Doubts: append([]string{}, v.Doubts...), Facts: map[string]int{},
 		}
 		for _, x := range v.Violations {
 			j.Violations = append(j.Violations, x.String())

@@ -40,7 +40,7 @@ func (r *run) exercise(ctx context.Context) {
 	if len(r.kinds)+len(r.Faults) > 0 {
 		s := newSchedule(r.Seed, r.kinds, r.Faults, r.Processes)
 		n := 0
-		for next := s.next(); ctx.Err() == nil && (time.Now().Before(part(faultsUntil)) || r.done() < minFaults &&
+		for next := s.next(); ctx.Err() == nil && (time.Now().Before(part(faultsUntil)) || r.done() < MinFaults &&
 			time.Now().Before(part(2*faultsUntil))); next = s.next() {
 			var done sync.WaitGroup
 			for _, p := range next.faults {
@@ -56,7 +56,7 @@ func (r *run) exercise(ctx context.Context) {
 	r.await(ctx, r.Duration, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.totals().Grants >= 2*minGrants
+		return r.totals().Grants >= 2*MinGrants
 	})
 }
 

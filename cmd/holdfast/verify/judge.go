@@ -26,7 +26,7 @@ type Result struct {
 	Store    string          // its place, without credentials
 	TTL      time.Duration   // as the store grants it
 	Took     time.Duration   // in all
-	Seed     uint64          // repeats the schedule of faults
+	Seed     uint64          // repeats the schedule of faults; 0: Judge made the Result
 	Faults   []Count         // injected, by kind
 	Excepted []history.Class // not promised by the deployment
 	Why      string          // why Run itself excepted classes; or ""
@@ -48,8 +48,8 @@ type Count struct {
 
 // A conclusive run needs at least these, in addition to what package history requires.
 const (
-	minGrants = 50
-	minFaults = 1
+	MinGrants = 50
+	MinFaults = 1
 	minRate   = 1 // grants a second without faults
 )
 
@@ -81,20 +81,30 @@ func (r *run) conclude(ctx context.Context) (*Result, error) {
 	events = append(events, more...)
 	history.Sort(events)
 	except, why := r.excepted()
-	o := history.Options{Slack: r.slack(), Except: except, MinGrants: minGrants, MinFaults: minFaults, MinRate: minRate}
+	o := history.Options{Slack: r.slack(), Except: except, MinGrants: MinGrants, MinFaults: MinFaults, MinRate: minRate}
 	res := &Result{
 		Report: history.Check(events, o), Figures: figuresOf(events, r.ttl), Store: r.store.Place, TTL: r.ttl, Seed: r.Seed,
 		Excepted: except, Why: why, Notes: r.notes, Errors: r.past.Errors, Lost: r.relay.Lost(), url: r.URL,
 	}
-	for _, kind := range slices.Sorted(maps.Keys(r.faults)) {
-		res.Faults = append(res.Faults, Count{kind, r.faults[kind]})
-	}
-	if res.Outcome = res.Report.Outcome; res.Outcome == history.Clean && len(res.Notes) > 0 {
-		res.Outcome = history.Inconclusive
-	}
+	res.Faults = counted(r.faults)
+	res.decide()
 	err = r.keepOrRemove(res)
 	res.Took = time.Since(r.begun)
 	return res, err
+}
+
+// decide sets Outcome.
+func (r *Result) decide() {
+	if r.Outcome = r.Report.Outcome; r.Outcome == history.Clean && len(r.Notes) > 0 {
+		r.Outcome = history.Inconclusive
+	}
+}
+
+func counted(kinds map[string]int) (list []Count) {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		list = append(list, Count{kind, kinds[kind]})
+	}
+	return list
 }
 
 // namesOf returns the names of the requested locks, sorted.
@@ -217,7 +227,7 @@ func (r *run) cleanUp(ctx context.Context) {
 // keepOrRemove keeps or removes the histories, and writes the shortest one that shows a violation.
 func (r *run) keepOrRemove(res *Result) error {
 	if all := res.Report.Violations(); len(all) > 0 {
-		short := filepath.Join(r.dir, "violation.jsonl")
+		short := filepath.Join(r.dir, violationFile)
 		rec, err := history.Create(short)
 		if err != nil {
 			return err
@@ -253,17 +263,26 @@ func (r *Result) Text() string {
 	b.WriteString(rest)
 	b.WriteString("\n")
 	line := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "%-11s %s\n", what, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "%-11s %s\n", what, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", `\n`))
 	}
 	f := &r.Figures
-	line("store", "%s, leases of %v", r.Store, r.TTL)
+	switch {
+	case r.TTL == 0:
+		line("history", "%s", cmp.Or(r.Store, "without a description, and without leases"))
+	case r.Seed == 0:
+		line("history", "%s, leases of at most %v", cmp.Or(r.Store, "without a description"), r.TTL)
+	default:
+		line("store", "%s, leases of %v", r.Store, r.TTL)
+	}
 	line("grants", "%d, %.0f a second; %d calls failed", f.Grants, f.Rate, r.Errors)
 	line("hand-over", "%s, from a release to the next waiter's grant", f.HandOver)
 	line("recovery", "%s, from a holder's death to the next grant", f.Recovery)
 	line("waits", "at most %v", rounded(f.LongestWait))
-	if f.LockOuts == 0 {
+	switch {
+	case r.TTL == 0:
+	case f.LockOuts == 0:
 		line("lock-outs", "none: calls never waited without any grant for longer than %v", r.TTL)
-	} else {
+	default:
 		times := "once"
 		if f.LockOuts > 1 {
 			times = fmt.Sprintf("%d times", f.LockOuts)
@@ -295,7 +314,9 @@ func (r *Result) Text() string {
 	if r.Short != "" {
 		line("shortest", "%s", r.Short)
 	}
-	line("seed", "%d; --seed %d injects the same faults again, at other moments", r.Seed, r.Seed)
+	if r.Seed != 0 {
+		line("seed", "%d; --seed %d injects the same faults again, at other moments", r.Seed, r.Seed)
+	}
 	line("verdict", "%s", r.Outcome)
 	return open.Scrub(b.String(), r.url)
 }

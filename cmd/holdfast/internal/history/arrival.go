@@ -51,7 +51,7 @@ func (c *checker) arrival() {
 		}
 		c.inversions(int32(name), served, idle)
 	}
-	v.fact("waited in the queue", queued)
+	v.fact(factQueued, queued)
 	v.fact("of these, not judged because of a fault", excused)
 }
 

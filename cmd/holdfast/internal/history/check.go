@@ -152,6 +152,7 @@ type Verdict struct {
 	Count      int         // the number of all
 	Facts      []Fact      // counts, for people
 	Doubts     []string    // why it is inconclusive
+	NotChecked string      // why a clean history had nothing to check; "": it was checked
 }
 
 // The facts that texts depend on.
@@ -161,6 +162,12 @@ const (
 	factFaults    = "faults"
 	factTokenless = "grants without a token"
 	factIdle      = "faults that met no load"
+	factAccepted  = "accepted"
+	factRefused   = "refused"
+	factUnknown   = "unknown"
+	factQueued    = "waited in the queue"
+	factStates    = "names whose end state was read"
+	factGauges    = "readings of gauges"
 )
 
 // Fact is a count.

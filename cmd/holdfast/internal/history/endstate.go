@@ -48,8 +48,8 @@ func (c *checker) endState() {
 				is.Client)
 		}
 	}
-	c.verdicts[L4].fact("names whose end state was read", states)
-	c.verdicts[L4].fact("readings of gauges", readings)
+	c.verdicts[L4].fact(factStates, states)
+	c.verdicts[L4].fact(factGauges, readings)
 }
 
 // state compares the store's answer for a name with what the clients can have.

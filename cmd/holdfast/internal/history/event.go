@@ -117,7 +117,8 @@ const (
 	Final
 	// Gauge: Value of Target (goroutines, file descriptors) of Client, at the start and at the end.
 	Gauge
-	// Run: Text describes the run: store, seed, versions. TTL: of all attempts without one.
+	// Run: Text describes the run: store, seed, versions. TTL: of all attempts without one. Target:
+	// see Observed.
 	Run
 
 	kinds // the number of kinds, plus one
@@ -161,6 +162,10 @@ func (r Result) String() string {
 	}
 	return "none"
 }
+
+// Observed is a Target of Run: the recorder is not the client. It learns of a loss late, so a grant is
+// claimed only up to its last Held.
+const Observed = "observed"
 
 // Kinds of faults with a meaning. Others may have any name.
 const (

@@ -37,6 +37,9 @@ func TestCodec(t *testing.T) {
 		e := full
 		e.Kind, e.T = k, int64(k)
 		e.Name = strings.ToValidUTF8(e.Name, "?") // JSON is UTF-8
+		if k == Run {
+			e.Target = Observed
+		}
 		events = append(events, e)
 	}
 	var buf bytes.Buffer

@@ -176,6 +176,8 @@ func (e *Event) check() error {
 		return need(e.Client != "", "it needs a client")
 	case Broken:
 		return need(e.Token != 0, "it needs a token")
+	case Run:
+		return need(e.Target == "" || e.Target == Observed, "its target can only be "+Observed)
 	case Gauge, Leader:
 		return need(e.Target != "", "it needs a target")
 	}

@@ -13,7 +13,8 @@ import (
 // Broken, or the end of the last proved lease less the margin. It is claimed (C) from its answer
 // until its Release, its Lost (since when the library would have reported it), its client's end,
 // its Broken. A stopped process claims only until its stop, and at each later Held. If none of
-// these ends it, C lasts until the client's last event. Intervals are half-open.
+// these ends it, C lasts until the client's last event. In an Observed history C ends with the last
+// Held. Intervals are half-open.
 //
 //   - S1: two G of exclusive grants of one name overlap.
 //   - S5: the same with a shared grant on one side, or the permits of the G at one time exceed the
@@ -46,6 +47,9 @@ func (c *checker) claimedUntil(h *attempt) int64 {
 			}
 			end = min(end, max(since, h.lastHeld+1), m.lost) // no grace for a Held
 		}
+	}
+	if c.observed {
+		end = min(end, max(h.grantedAt, h.lastHeld+1))
 	}
 	if end == never {
 		end = c.lastSeen[h.client]

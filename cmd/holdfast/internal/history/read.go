@@ -48,10 +48,19 @@ func ReadAll(histories ...io.Reader) ([]Event, error) {
 	return d.sorted(), nil
 }
 
+// Stdin as a path of ReadFiles is the standard input.
+const Stdin = "-"
+
 // ReadFiles is ReadAll for files.
 func ReadFiles(paths ...string) ([]Event, error) {
 	d := &decoder{words: map[string]string{}}
 	for _, path := range paths {
+		if path == Stdin {
+			if err := d.read("standard input", os.Stdin); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err

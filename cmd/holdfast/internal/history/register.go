@@ -67,9 +67,9 @@ func (c *checker) register() {
 		unknown += len(regs[name].pending)
 	}
 	v := c.verdicts[S3]
-	v.fact("accepted", accepted)
-	v.fact("refused", rejected)
-	v.fact("unknown", unknown)
+	v.fact(factAccepted, accepted)
+	v.fact(factRefused, rejected)
+	v.fact(factUnknown, unknown)
 }
 
 // who identifies the attempt of a write.

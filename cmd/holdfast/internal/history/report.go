@@ -2,8 +2,11 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // Report is the result of Check.
@@ -32,7 +35,35 @@ func (c *checker) report() *Report {
 		}
 		r.Verdicts = append(r.Verdicts, *v)
 	}
+	for i := range r.Verdicts {
+		if v := &r.Verdicts[i]; v.Outcome == Clean && v.Count == 0 {
+			v.NotChecked = c.notChecked(r, v.Class)
+		}
+	}
 	return r
+}
+
+// notChecked returns why the history has nothing that could break the promises of a class, or "".
+func (c *checker) notChecked(r *Report, class Class) string {
+	for _, n := range []struct {
+		class Class
+		why   string
+		is    bool
+	}{
+		{S3, "nothing used a fenced resource", r.Fact(factAccepted)+r.Fact(factRefused)+r.Fact(factUnknown) == 0},
+		{S4, "no grant has a token", r.Fact(factGrants) == r.Fact(factTokenless)},
+		{S5, "no readers and no permits", !slices.ContainsFunc(c.attempts, func(h attempt) bool {
+			return h.mode != driver.Exclusive
+		})},
+		{L1, "no holder died", r.Fact(factDeaths) == 0},
+		{L3, "no call has reported a place in a queue", r.Fact(factQueued) == 0},
+		{L4, "the end state was not read", r.Fact(factStates)+r.Fact(factGauges) == 0},
+	} {
+		if n.class == class && n.is {
+			return n.why
+		}
+	}
+	return ""
 }
 
 // Verdict returns the verdict of one class.
@@ -82,8 +113,8 @@ func (r *Report) String() string {
 		switch {
 		case v.Excepted && v.Count > 0:
 			word = "broken, but not promised here"
-		case v.Class == L1 && v.Outcome == Clean && r.Fact(factDeaths) == 0:
-			word, facts = "not checked: no holder died", nil
+		case v.NotChecked != "":
+			word, facts = "not checked: "+v.NotChecked, nil
 		}
 		fmt.Fprintf(&b, "%-2s  %s: %s", v.Class, v.Class.Title(), word)
 		switch {
@@ -97,7 +128,7 @@ func (r *Report) String() string {
 		}
 		b.WriteString("\n")
 		for _, d := range v.Doubts {
-			fmt.Fprintf(&b, "      %s\n", d)
+			fmt.Fprintf(&b, "      %s\n", oneLine(d))
 		}
 		if len(v.Violations) > 0 {
 			r.show(&b, v.Violations[0])
@@ -135,11 +166,14 @@ func (r *Report) show(b *strings.Builder, v Violation) {
 	if v.Name != "" {
 		where = fmt.Sprintf("%q: ", v.Name)
 	}
-	fmt.Fprintf(b, "      %s%s\n", where, v.Text)
+	fmt.Fprintf(b, "      %s%s\n", where, oneLine(v.Text))
 	for _, e := range v.Events {
-		fmt.Fprintf(b, "      %12.3f ms  %s\n", ms(e.T-v.Events[0].T), e.describe(v.Events[0].T))
+		fmt.Fprintf(b, "      %12.3f ms  %s\n", ms(e.T-v.Events[0].T), oneLine(e.describe(v.Events[0].T)))
 	}
 }
+
+// oneLine keeps names and texts of other programs from looking like lines of the report.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }
 
 func ms(ns int64) float64 { return float64(ns) / float64(time.Millisecond) }
 

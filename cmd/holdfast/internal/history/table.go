@@ -26,6 +26,7 @@ type table struct {
 	leaders     []int64
 	deaths      int
 	hasEndState bool  // the end state was read
+	observed    bool  // see Observed
 	end         int64 // T of the last event
 
 	malformed []string
@@ -251,6 +252,7 @@ func (b *builder) add(e *Event, r ref) {
 		if e.TTL != 0 {
 			b.ttl = e.TTL
 		}
+		b.observed = b.observed || e.Target == Observed
 	}
 }
 
