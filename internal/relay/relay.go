@@ -16,10 +16,8 @@ import (
 type Relay struct {
 	Addr string // where it listens: host:port of the loopback interface
 
-	route Route
-	ln    net.Listener
-	ctx   context.Context // ends with Close
-	end   context.CancelFunc
+	ctx context.Context // ends with Close
+	end context.CancelFunc
 
 	mu          sync.Mutex
 	change      chan struct{} // closed when the impairments change or the relay ends
@@ -85,31 +83,43 @@ const dialLimit = 5 * time.Second
 
 // New starts a relay.
 func New(route Route) (*Relay, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	ctx, end := context.WithCancel(context.Background())
+	r := &Relay{ctx: ctx, end: end, change: make(chan struct{}), links: map[*link]struct{}{}}
+	var err error
+	if r.Addr, _, err = r.listen(route); err != nil {
+		end()
 		return nil, err
 	}
-	ctx, end := context.WithCancel(context.Background())
-	r := &Relay{
-		Addr: ln.Addr().String(), route: route, ln: ln, ctx: ctx, end: end,
-		change: make(chan struct{}), links: map[*link]struct{}{},
+	return r, nil
+}
+
+// Forward listens at a further address, until stop. All its connections have these ends.
+func (r *Relay) Forward(ends Ends) (addr string, stop func(), err error) {
+	return r.listen(func(net.Conn, *bufio.Reader) (Ends, error) { return ends, nil })
+}
+
+func (r *Relay) listen(route Route) (addr string, stop func(), err error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
 	}
+	stop = func() { _ = ln.Close() }
+	context.AfterFunc(r.ctx, stop)
 	r.wg.Go(func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			r.wg.Go(func() { r.serve(c) })
+			r.wg.Go(func() { r.serve(c, route) })
 		}
 	})
-	return r, nil
+	return ln.Addr().String(), stop, nil
 }
 
 // Close resets all connections and returns when all goroutines of the relay have ended.
 func (r *Relay) Close() {
 	r.end()
-	_ = r.ln.Close()
 	r.mu.Lock()
 	for l := range r.links {
 		r.drop(l)
@@ -217,10 +227,10 @@ func (r *Relay) on(l *link) (m Mode, delay, jitter time.Duration) {
 }
 
 // serve serves one connection.
-func (r *Relay) serve(c net.Conn) {
+func (r *Relay) serve(c net.Conn, route Route) {
 	in := bufio.NewReaderSize(c, 1<<10)
 	stop := context.AfterFunc(r.ctx, func() { _ = c.Close() })
-	ends, err := r.route(c, in)
+	ends, err := route(c, in)
 	stop()
 	l := &link{ends: ends, client: c, gone: make(chan struct{})}
 	r.mu.Lock()

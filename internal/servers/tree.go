@@ -40,6 +40,26 @@ func signalAll(pids []int, s syscall.Signal) {
 	}
 }
 
+// TreeFrozen reports whether no thread of the processes runs that pid has forked, nor of theirs.
+func TreeFrozen(pid int) bool {
+	all, err := Processes()
+	if err != nil {
+		return false
+	}
+	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
+		for child, s := range all {
+			if s.Parent != queue[0] || s.State == 'Z' {
+				continue
+			}
+			if !stopped(child, s) {
+				return false
+			}
+			queue = append(queue, child)
+		}
+	}
+	return true
+}
+
 // KillChild kills one process that the server has forked. It returns when all that it has forked
 // have ended, as those of PostgreSQL do then.
 func (s *Server) KillChild(pid int) error {

@@ -99,6 +99,11 @@ func (a *app) verifyCommand() *cobra.Command {
 			if err := checkTTL(f.o.TTL); err != nil {
 				return err
 			}
+			for _, flag := range []string{"clients", "mix"} {
+				if f.o.External != "" && c.Flags().Changed(flag) {
+					return usagef("--%s does not apply to --worker, whose locks are mutexes%s", flag, helpHint(c))
+				}
+			}
 			return a.verify(&f)
 		}),
 	}
@@ -106,6 +111,8 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags := c.Flags()
 	flags.DurationVar(&f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
+	flags.StringVar(&f.o.External, "worker", "",
+		"test another lock: the shell runs `COMMAND` as each worker process, which has the protocol in docs/verify.md")
 	flags.StringVar(&f.html, "html", "", htmlUsage)
 	flags.StringVar(&f.o.Dir, "keep", "",
 		"keep the histories in `DIR`, of your own, which must be empty or not exist (default: a temporary folder, kept if something was found)")
@@ -177,6 +184,9 @@ func (a *app) verify(f *verifyFlags) error {
 	if err != nil {
 		return err
 	}
+	if o.External != "" && a.url() == "" {
+		return usagef("--worker needs the URL of a store: --store")
+	}
 	page, err := createPage("--html", f.html)
 	if err != nil {
 		return err
@@ -197,6 +207,8 @@ func (a *app) verify(f *verifyFlags) error {
 	switch {
 	case err != nil && errors.As(context.Cause(ctx), &caught):
 		return caught
+	case errors.As(err, &worker) && o.External != "":
+		return &failure{exitConfig, fmt.Errorf("--worker: %w", err)}
 	case errors.As(err, &worker) && slices.Contains([]int{exitUnavailable, exitRefused, exitConfig}, worker.Code):
 		return &failure{worker.Code, err}
 	case err != nil:

@@ -12,6 +12,7 @@ type verifyJSON struct {
 	Schema    string              `json:"schema"`
 	Outcome   string              `json:"outcome"` // clean, violation, inconclusive
 	Store     string              `json:"store"`
+	Worker    string              `json:"worker,omitempty"` // what --worker has said about its lock
 	TTLMS     int64               `json:"ttl_ms"`
 	TookMS    int64               `json:"took_ms"`
 	Seed      uint64              `json:"seed"`
@@ -61,7 +62,7 @@ func toSpreadJSON(s verify.Spread) verifySpreadJSON {
 func toVerifyJSON(r *verify.Result) verifyJSON {
 	f := &r.Figures
 	out := verifyJSON{
-		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, TTLMS: r.TTL.Milliseconds(),
+		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, Worker: r.Worker, TTLMS: r.TTL.Milliseconds(),
 		TookMS: r.Took.Milliseconds(), Seed: r.Seed,
 		Grants: f.Grants, PerSecond: f.Rate, Failed: r.Errors, HandOver: toSpreadJSON(f.HandOver),
 		Recovery: toSpreadJSON(f.Recovery),

@@ -36,6 +36,8 @@ type Result struct {
 	Dir      string          // of the histories; "" if they were not kept
 	// A file with the fewest events that show the first violation; "": none.
 	Short string
+	// What an external worker has said about its lock; "": holdfast's own.
+	Worker string
 
 	url string // its password is in no text
 }
@@ -66,11 +68,15 @@ func (r *run) conclude(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.endState(ctx, namesOf(events))
+	if r.store != nil {
+		r.endState(ctx, namesOf(events))
+	}
 	for _, f := range r.resource.Final() {
 		r.rec.Record(history.Event{Kind: history.Final, Name: f.Name, Value: f.Value, Token: f.Token})
 	}
-	r.cleanUp(ctx)
+	if r.store != nil {
+		r.cleanUp(ctx)
+	}
 	if err := errors.Join(r.rec.Close(), r.recRes.Close()); err != nil {
 		return nil, fmt.Errorf("writing histories: %w", err)
 	}
@@ -83,8 +89,9 @@ func (r *run) conclude(ctx context.Context) (*Result, error) {
 	except, why := r.excepted()
 	o := history.Options{Slack: r.slack(), Except: except, MinGrants: MinGrants, MinFaults: MinFaults, MinRate: minRate}
 	res := &Result{
-		Report: history.Check(events, o), Figures: figuresOf(events, r.ttl), Store: r.store.Place, TTL: r.ttl, Seed: r.Seed,
-		Excepted: except, Why: why, Notes: r.notes, Errors: r.past.Errors, Lost: r.relay.Lost(), url: r.URL,
+		Report: history.Check(events, o), Figures: figuresOf(events, r.ttl), Store: r.place, TTL: r.ttl, Seed: r.Seed,
+		Excepted: except, Why: why, Notes: r.notes, Errors: r.past.Errors, Lost: r.relay.Lost(), Worker: r.introduction(),
+		url: r.URL,
 	}
 	res.Faults = counted(r.faults)
 	res.decide()
@@ -122,7 +129,7 @@ func namesOf(events []history.Event) []string {
 // their leases. ZooKeeper's clients trust three fifths of a session. It ends up to a tick late, and
 // a tick is at most half a session.
 func (r *run) slack() time.Duration {
-	if r.store.Name() == "zookeeper" {
+	if r.store != nil && r.store.Name() == "zookeeper" {
 		return r.Slack + r.ttl*2/3 + r.ttl*5/6
 	}
 	return r.Slack
@@ -133,6 +140,9 @@ func (r *run) slack() time.Duration {
 // quorum orders its queues after the fact.
 func (r *run) excepted() (list []history.Class, why string) {
 	list = slices.Clone(r.Except)
+	if r.store == nil {
+		return list, ""
+	}
 	except := func(because string, classes ...history.Class) {
 		why = because
 		for _, c := range classes {
@@ -273,6 +283,9 @@ func (r *Result) Text() string {
 		line("history", "%s, leases of at most %v", cmp.Or(r.Store, "without a description"), r.TTL)
 	default:
 		line("store", "%s, leases of %v", r.Store, r.TTL)
+	}
+	if r.Worker != "" {
+		line("worker", "%s", r.Worker)
 	}
 	line("grants", "%d, %.0f a second; %d calls failed", f.Grants, f.Rate, r.Errors)
 	line("hand-over", "%s, from a release to the next waiter's grant", f.HandOver)

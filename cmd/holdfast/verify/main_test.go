@@ -24,10 +24,17 @@ import (
 // workerEnv makes the test's program a worker.
 const workerEnv = "HOLDFAST_VERIFY_TEST_WORKER"
 
-// TestMain runs the tests, or one worker: the test's program is its own worker.
+// TestMain runs the tests, or one worker: the test's program is its own worker, and that of other locks.
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
 		if err := Work(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if which := os.Getenv(externalEnv); which != "" {
+		if err := runExternal(which); err != nil {
 			fmt.Fprintln(os.Stderr, "worker:", err)
 			os.Exit(1)
 		}

@@ -20,10 +20,12 @@ type process struct {
 	name             string // p3.2: the third process, in its second run
 	cmd              *exec.Cmd
 	in               io.WriteCloser
-	ready            chan struct{} // closed when its clients are connected
-	ended            chan struct{} // closed when the process has ended
-	err              error         // how it ended; valid after ended
-	stderr           tail          // the end of its standard error
+	ready            chan struct{}   // closed when its clients are connected
+	ended            chan struct{}   // closed when the process has ended
+	err              error           // how it ended; valid after ended
+	external         *externalWorker // nil: the process calls Work
+	out              io.Closer
+	stderr           tail // the end of its standard error
 
 	mu      sync.Mutex
 	last    Progress
@@ -71,12 +73,17 @@ func (t *tail) String() string {
 	return strings.TrimSpace(string(t.buf))
 }
 
-// startProcess starts a worker and sends it its job. onProgress is called for each line that the
-// worker writes.
-func startProcess(cmd *exec.Cmd, index, runNumber int, job Job, onProgress func()) (*process, error) {
-	p := &process{index: index, runNumber: runNumber, name: job.Process, cmd: cmd, ready: make(chan struct{}),
+// startProcess starts a worker and sends it its first line, a Job or a startOrder. onProgress is
+// called for each change of its progress. external drives it, if it is not nil.
+func startProcess(cmd *exec.Cmd, index, runNumber int, name string, first any, external *externalWorker,
+	onProgress func()) (*process, error) {
+	p := &process{index: index, runNumber: runNumber, name: name, cmd: cmd, external: external, ready: make(chan struct{}),
 		ended: make(chan struct{})}
-	text, err := json.Marshal(job)
+	listen := p.listen
+	if external != nil {
+		external.p, listen = p, external.listen
+	}
+	text, err := json.Marshal(first)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +94,7 @@ func startProcess(cmd *exec.Cmd, index, runNumber int, job Job, onProgress func(
 	if err != nil {
 		return nil, err
 	}
+	p.out = out
 	cmd.Stderr = &p.stderr
 	cmd.WaitDelay = time.Second
 	started := make(chan error, 1)
@@ -99,7 +107,8 @@ func startProcess(cmd *exec.Cmd, index, runNumber int, job Job, onProgress func(
 		if err != nil {
 			return
 		}
-		p.listen(out, onProgress)
+		listen(out, onProgress)
+		_, _ = io.Copy(io.Discard, out) // a line that is too long must not block the worker
 		p.err = cmd.Wait()
 		close(p.ended)
 		onProgress()
@@ -107,10 +116,16 @@ func startProcess(cmd *exec.Cmd, index, runNumber int, job Job, onProgress func(
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("starting a worker process: %w", err)
 	}
-	// It has ended, and its standard error tells why.
-	if _, err := p.in.Write(append(text, '\n')); err != nil {
-		<-p.ended
-		return nil, p.failure()
+	if _, err := p.in.Write(append(text, '\n')); err != nil { // it does not read: its standard error tells why
+		select {
+		case <-p.ended:
+		case <-time.After(outputLimit):
+			p.kill()
+		}
+		if err := p.failure(); err != nil {
+			return nil, err
+		}
+		return nil, &WorkerError{Process: p.name}
 	}
 	return p, nil
 }
@@ -123,16 +138,20 @@ func (p *process) listen(out io.Reader, onProgress func()) {
 			_, _ = fmt.Fprintf(&p.stderr, "invalid line of output: %.200q\n", lines.Text())
 			continue
 		}
-		p.mu.Lock()
-		p.last = now
-		if now.Ready && !p.isReady {
-			p.isReady = true
-			close(p.ready)
-		}
-		p.mu.Unlock()
+		p.set(now)
 		onProgress()
 	}
-	_, _ = io.Copy(io.Discard, out) // a line that is too long must not block the worker
+}
+
+// set keeps the latest progress.
+func (p *process) set(now Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = now
+	if now.Ready && !p.isReady {
+		p.isReady = true
+		close(p.ready)
+	}
 }
 
 // progress returns the latest progress.
@@ -184,7 +203,13 @@ func (p *process) failure() error {
 }
 
 // finish asks it to end in order.
-func (p *process) finish() { _, _ = io.WriteString(p.in, "finish\n") } // fails if it has ended
+func (p *process) finish() {
+	if p.external != nil {
+		go p.external.endInOrder()
+		return
+	}
+	_, _ = io.WriteString(p.in, Finish+"\n") // fails if it has ended
+}
 
 // freeze stops it, and returns when none of its threads runs. It reports false if this system
 // cannot tell.
@@ -192,9 +217,14 @@ func (p *process) freeze() bool {
 	if stop(p.cmd.Process) != nil {
 		return false
 	}
+	pid := p.cmd.Process.Pid
 	for end := time.Now().Add(freezeLimit); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if is, known := servers.Frozen(p.cmd.Process.Pid); is || !known {
-			return is
+		is, known := servers.Frozen(pid)
+		if !known {
+			return false
+		}
+		if is && (p.external == nil || servers.TreeFrozen(pid)) {
+			return true
 		}
 	}
 	return false
@@ -206,7 +236,22 @@ const freezeLimit = 5 * time.Second
 // kill kills it, and returns when it has ended.
 func (p *process) kill() {
 	p.expectEnd()
-	_ = p.cmd.Process.Kill()
+	p.signalKill()
 	<-p.ended
 	_ = p.in.Close()
+}
+
+// outputLimit bounds how long the output of a killed worker may stay open: a process that it left
+// behind may have it.
+const outputLimit = 2 * time.Second
+
+// signalKill kills it and its group.
+func (p *process) signalKill() {
+	select {
+	case <-p.ended:
+		return
+	default:
+	}
+	killGroup(p.cmd.Process)
+	time.AfterFunc(outputLimit, func() { _ = p.out.Close() })
 }

@@ -48,6 +48,22 @@ func (r *workerRelay) addresses() []string {
 	return slices.Clone(r.seen)
 }
 
+// forward listens for the connections of one worker to one server, which send no first line.
+func (r *workerRelay) forward(ends relay.Ends) (addr string, stop func(), err error) {
+	if addr, stop, err = r.Forward(ends); err == nil {
+		r.note(ends.Server)
+	}
+	return addr, stop, err
+}
+
+func (r *workerRelay) note(server string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, known := slices.BinarySearch(r.seen, server); !known {
+		r.seen = slices.Insert(r.seen, i, server)
+	}
+}
+
 var errHead = errors.New("invalid first line of the connection")
 
 // head reads the first line.
@@ -64,10 +80,6 @@ func (r *workerRelay) head(c net.Conn, in *bufio.Reader) (to relay.Ends, err err
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	to = relay.Ends{Client: words[0], Network: words[1], Server: words[2]}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i, known := slices.BinarySearch(r.seen, to.Server); !known {
-		r.seen = slices.Insert(r.seen, i, to.Server)
-	}
+	r.note(to.Server)
 	return to, nil
 }

@@ -22,13 +22,19 @@ import (
 	"github.com/holdfast-lock/holdfast/open"
 )
 
-// Options say what to run. Zero means the default given here. URL and Worker are required.
+// Options say what to run. Zero means the default given here. URL is required, and Worker or External.
 type Options struct {
 	URL string // of the store
 
 	// Worker returns a command, not started, of a process that calls Work with its standard input
 	// and output.
 	Worker func() *exec.Cmd
+
+	// External is the shell's command of another lock's worker, in place of Worker: it has the
+	// protocol that docs/verify.md describes. Clients, Mix and Own do not apply.
+	External string
+
+	silence time.Duration // for tests: silenceLimit
 
 	Processes int // worker processes: 4
 	Clients   int // of each process: 2
@@ -74,6 +80,13 @@ func (o Options) withDefaults() Options {
 		_, _ = rand.Read(b[:]) // it cannot fail
 		o.Seed = uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24
 	}
+	if o.External != "" {
+		o.Worker = func() *exec.Cmd {
+			cmd := shellCommand(o.External)
+			cmd.Env = open.Environ()
+			return cmd
+		}
+	}
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
@@ -116,7 +129,8 @@ func shortest(ttl time.Duration) time.Duration { return 6 * ttl }
 // run is one Run.
 type run struct {
 	Options
-	store      *open.Store
+	store      *open.Store   // nil: External knows it
+	place      string        // of the store, without credentials
 	ttl        time.Duration // as the store grants it
 	remote     bool          // the workers reach the store through the relay
 	kinds      []string
@@ -163,10 +177,16 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if err := r.connect(ctx); err != nil {
+	connect := r.connect
+	if r.External != "" {
+		connect = r.reach
+	}
+	if err := connect(ctx); err != nil {
 		return nil, open.Redact(err, r.URL)
 	}
-	defer func() { _ = r.store.Close() }()
+	if r.store != nil {
+		defer func() { _ = r.store.Close() }()
+	}
 	defer func() { r.release(err != nil) }()
 	if err := r.prepare(); err != nil {
 		return nil, err
@@ -197,7 +217,7 @@ func (r *run) connect(ctx context.Context) (err error) {
 			_ = r.store.Close()
 		}
 	}()
-	if r.store.Place == "" {
+	if r.place = r.store.Place; r.place == "" {
 		return fmt.Errorf("%w store URL: other processes cannot reach this store", holdfast.ErrInvalid)
 	}
 	if r.remote = r.store.Name() != "sqlite"; !r.remote {
@@ -224,6 +244,10 @@ func (r *run) connect(ctx context.Context) (err error) {
 	if err = errors.Join(err, c.Close(ctx)); err != nil {
 		return err
 	}
+	return r.checkDuration()
+}
+
+func (r *run) checkDuration() error {
 	if least := shortest(r.ttl); r.Duration < least {
 		return fmt.Errorf("%w duration %v: leases last %v here, so it takes at least %v", holdfast.ErrInvalid, r.Duration,
 			r.ttl, least)
@@ -292,8 +316,12 @@ func (r *run) prepare() (err error) {
 	r.resource, r.resourceAt = NewResource(r.recRes, r.key), ln.Addr().String()
 	// Until Close; before that it fails only with the machine.
 	go func() { _ = r.resource.Serve(ln) }()
-	r.rec.Record(history.Event{Kind: history.Run, Text: fmt.Sprintf("%s, seed %d, %d processes", r.store.Place, r.Seed,
-		r.Processes), TTL: r.ttl})
+	about := history.Event{Kind: history.Run, Text: fmt.Sprintf("%s, seed %d, %d processes", r.place, r.Seed, r.Processes),
+		TTL: r.ttl}
+	if r.External != "" {
+		about.Target = history.Observed
+	}
+	r.rec.Record(about)
 	return nil
 }
 

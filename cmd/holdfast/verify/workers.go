@@ -64,16 +64,7 @@ func (r *run) launch(ctx context.Context) error {
 
 // start starts process number i, for its run number runNumber.
 func (r *run) start(i, runNumber int) error {
-	job := Job{
-		URL: r.URL, Resource: r.resourceAt, Key: r.key, Process: fmt.Sprintf("p%d.%d", i+1, runNumber), Dir: r.dir,
-		Prefix: r.prefix,
-		Names:  r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(runNumber)<<48,
-		Mix: r.Mix, Pause: r.Pause, Own: r.Own,
-	}
-	if r.remote {
-		job.Relay = r.relay.Addr
-	}
-	p, err := startProcess(r.Worker(), i, runNumber, job, r.onProgress)
+	p, err := r.startWorker(i, runNumber, fmt.Sprintf("p%d.%d", i+1, runNumber))
 	if err != nil {
 		return err
 	}
@@ -92,6 +83,22 @@ func (r *run) start(i, runNumber int) error {
 		r.killWorker(p)
 	}
 	return nil
+}
+
+func (r *run) startWorker(i, runNumber int, name string) (*process, error) {
+	if r.External != "" {
+		return r.startExternal(i, runNumber, name)
+	}
+	job := Job{
+		URL: r.URL, Resource: r.resourceAt, Key: r.key, Process: name, Dir: r.dir,
+		Prefix: r.prefix,
+		Names:  r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(runNumber)<<48,
+		Mix: r.Mix, Pause: r.Pause, Own: r.Own,
+	}
+	if r.remote {
+		job.Relay = r.relay.Addr
+	}
+	return startProcess(r.Worker(), i, runNumber, name, job, nil, r.onProgress)
 }
 
 // restarts bounds how many workers may end by themselves before the run ends.
@@ -240,6 +247,9 @@ func (r *run) killWorker(p *process) {
 	}
 	p.expectEnd()
 	frozen := p.freeze()
+	if p.external != nil {
+		p.external.die() // what it has written but nobody read was never observed
+	}
 	r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
 	p.kill()
 	if !frozen { // it may have done something since

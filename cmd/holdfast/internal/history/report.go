@@ -56,6 +56,7 @@ func (c *checker) notChecked(r *Report, class Class) string {
 			return h.mode != driver.Exclusive
 		})},
 		{L1, "no holder died", r.Fact(factDeaths) == 0},
+		{L1, "no call waited", !slices.ContainsFunc(c.attempts, func(h attempt) bool { return h.wait })},
 		{L3, "no call has reported a place in a queue", r.Fact(factQueued) == 0},
 		{L4, "the end state was not read", r.Fact(factStates)+r.Fact(factGauges) == 0},
 	} {

@@ -1,0 +1,135 @@
+package verify
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+func externalOptions(url, which string) Options {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return Options{URL: url, External: externalEnv + "='" + which + "' exec '" + exe + "'", Processes: 3, Loops: 5,
+		TTL: 500 * time.Millisecond, Duration: 4 * time.Second, Slack: 8 * time.Second, Pause: 30 * time.Millisecond, Seed: 5}
+}
+
+// A worker of another lock is clean if the lock is sound, and a broken lock is caught.
+func TestExternal(t *testing.T) {
+	url := testenv.Redis(t).URL()
+	t.Run("sound", func(t *testing.T) {
+		t.Parallel()
+		o := externalOptions(url, "sound")
+		o.Kinds = []string{KindStop, KindKill, KindReset}
+		r, err := Run(t.Context(), o)
+		if err != nil || r.Outcome != history.Clean || r.Figures.Grants < MinGrants || r.Counted() < MinFaults {
+			t.Fatalf("%v\n%s", err, r.Text())
+		}
+		if text := r.Text(); !strings.Contains(text, "worker      sound, which has no fencing tokens, no queue\n") ||
+			!strings.Contains(text, "S4  tokens are unique and grow: not checked: no grant has a token\n") {
+			t.Error(text)
+		}
+	})
+	t.Run("broken", func(t *testing.T) {
+		t.Parallel()
+		o := externalOptions(url, "broken")
+		o.Kinds = []string{KindStop}
+		r, err := Run(t.Context(), o)
+		if err != nil || r.Outcome != history.Violated || r.Report.Verdict(history.S2).Count == 0 {
+			t.Fatalf("%v\n%s", err, r.Text())
+		}
+		events, err := Read(r.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The history is a file of the format: it has the same verdict again.
+		again := Judge(events, history.Options{Slack: o.Slack, MinGrants: MinGrants, MinFaults: MinFaults})
+		for _, class := range history.Classes {
+			if got, want := again.Report.Verdict(class).Count, r.Report.Verdict(class).Count; got != want {
+				t.Errorf("%s: judged again %d, at first %d", class, got, want)
+			}
+		}
+	})
+}
+
+// A worker that does not keep to the protocol ends the run with an error, or makes it inconclusive.
+func TestExternalMalformed(t *testing.T) {
+	url := testenv.Redis(t).URL()
+	for which, says := range map[string]string{
+		"misspelt": `unknown field "token"`,
+		"nameless": "needs the field worker",
+		"ends":     "ended by itself",
+	} {
+		_, err := Run(t.Context(), externalOptions(url, which))
+		if w := (*WorkerError)(nil); !errors.As(err, &w) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", which, err)
+		}
+	}
+	for which, says := range map[string]string{
+		"words":                           "not a line of the protocol",
+		`{"id":1,"ok":true,"token":3}`:    "tokens was false",
+		`{"id":900,"ok":true}`:            "an id without an order",
+		`{"id":1}`:                        "one of ok, error, lost and queued",
+		`{"ok":true}`:                     "it has no id",
+		strings.Repeat("x", maxWords+1):   "longer than",
+		`{"id":1,"ok":true,"held":true}`:  `belongs to "ok":false`,
+		`{"id":1,"ok":true,"okay":false}`: `unknown field "okay"`,
+	} {
+		o := externalOptions(url, which)
+		o.Processes, o.Loops, o.Kinds = 2, 2, []string{KindNone}
+		o.TTL, o.Duration = 100*time.Millisecond, time.Second
+		r, err := Run(t.Context(), o)
+		text := ""
+		if err != nil { // the first line was hardly read
+			text = err.Error()
+		} else if text = strings.Join(r.Notes, "\n"); r.Outcome != history.Inconclusive {
+			text = r.Text()
+		}
+		if !strings.Contains(text, says) {
+			t.Errorf("%.40s: %s", which, text)
+		}
+	}
+}
+
+// A worker that is silent is replaced, and the run ends.
+func TestExternalSilent(t *testing.T) {
+	o := externalOptions(testenv.Redis(t).URL(), "silent")
+	o.Kinds, o.TTL, o.Duration, o.silence = []string{KindNone}, 100*time.Millisecond, time.Second, 100*time.Millisecond
+	r, err := Run(t.Context(), o)
+	if err != nil || r.Outcome != history.Inconclusive || r.Figures.Grants != 0 || r.Report.Fact("deaths") < o.Processes ||
+		!strings.Contains(strings.Join(r.Notes, "\n"), "has not answered the order") {
+		t.Errorf("%v %+v", err, r)
+	}
+}
+
+func TestExternalAddress(t *testing.T) {
+	for raw, want := range map[string]string{
+		"redis://u:p@h/3?x=1":           "redis://u:p@R1/3?x=1 redis://h:6379/3",
+		"redis+quorum://a:1,b,[::1]:2":  "redis+quorum://R1,R2,R3 redis+quorum://a:1,b:6379,[::1]:2",
+		"x://h:5/p":                     "x://R1/p x://h:5/p",
+		"sqlite:///tmp/a":               "sqlite:///tmp/a sqlite:///tmp/a",
+		"redis+cluster://a":             "ask it for addresses",
+		"x://h":                         "name the port",
+		"h:1":                           "SCHEME://",
+		"x://h:p":                       "cannot be parsed",
+		"postgres://u:a%40b@h:1/d?s=/@": "postgres://u:a%40b@R1/d?s=/@ postgres://h:1/d",
+	} {
+		a, err := parseAddress(raw)
+		if err != nil {
+			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", raw, err)
+			}
+			continue
+		}
+		if got := a.at([]string{"R1", "R2", "R3"}[:len(a.servers)]) + " " + a.place(); got != want {
+			t.Errorf("%s: %s, want %s", raw, got, want)
+		}
+	}
+}
