@@ -36,7 +36,6 @@ type externalAttempt struct {
 	order  string // the order without an answer
 	queued int64  // when its place in the queue was reported
 	lost   int64  // when its loss was reported
-	over   bool   // its loss has been recorded
 }
 
 // expect notes that an order will be answered. It reports false if the last one has not been.
@@ -219,13 +218,13 @@ func (l *externalLoop) work(t *externalAttempt, token uint64) error {
 	if err != nil {
 		return err
 	}
+	// A no may be the answer to a repeated request: the first one released the lock, and its reply was
+	// lost. So it is not Rejected, which would mean that the lease had ended before.
 	e := history.Event{T: a.t, Kind: history.Released, Result: history.Unknown, Text: w.text(a.Error)}
 	switch {
 	case a.ok():
 		e.Result = history.Accepted
-	case a.Error == "":
-		e.Result = history.Rejected
-	default:
+	case a.Error != "":
 		l.backOff()
 	}
 	t.record(e)
@@ -233,26 +232,29 @@ func (l *externalLoop) work(t *externalAttempt, token uint64) error {
 }
 
 // held asks whether the lease is valid. The worker may have asked its store at any time since the
-// order was sent, so the answer counts for that time. An error is no answer. A loss is recorded once,
-// when its line had been read: that is enough for an Observed history.
+// order was sent, so the answer counts for that time. An error is no answer. A loss is recorded when
+// its line had been read: that is enough for an Observed history. It is asked no more after a loss.
 func (l *externalLoop) held(t *externalAttempt) (bool, error) {
+	if lost := t.lostAt(); lost != 0 {
+		t.record(history.Event{T: lost, Kind: history.Lost})
+		return false, nil
+	}
 	sent := history.Now()
 	a, err := l.w.ask(t, externalOrder{Do: "held"})
-	if err != nil {
-		return false, err
-	}
-	t.mu.Lock()
-	lost := t.lost
-	t.mu.Unlock()
 	switch {
+	case err != nil:
+		return false, err
 	case a.ok():
 		t.record(history.Event{T: sent, Kind: history.Held})
-	case a.Error == "" && lost == 0:
-		lost = a.t
+	case a.Error == "":
+		t.record(history.Event{T: a.t, Kind: history.Lost})
+		return false, nil
 	}
-	if lost != 0 && !t.over {
-		t.over = true
-		t.record(history.Event{T: lost, Kind: history.Lost})
-	}
-	return lost == 0, nil
+	return true, nil
+}
+
+func (t *externalAttempt) lostAt() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost
 }
