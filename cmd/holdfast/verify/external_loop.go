@@ -125,17 +125,8 @@ func (l *externalLoop) once() error {
 	if l.holdsLong() {
 		number = "slow"
 	}
-	t := &externalAttempt{w: w, number: w.nextID.Add(1), name: w.r.prefix + "mutex/" + number,
-		answers: make(chan *reply, 1)}
-	t.id = w.p.name + "-" + strconv.FormatInt(t.number, 10)
-	w.mu.Lock()
-	w.open[t.number] = t
-	w.mu.Unlock()
-	defer func() {
-		w.mu.Lock()
-		delete(w.open, t.number)
-		w.mu.Unlock()
-	}()
+	t := w.attempt("mutex/" + number)
+	defer w.forget(t)
 	wait := l.wait()
 	l.waiting.Store(true)
 	t.call = t.record(history.Event{Kind: history.Acquire, Wait: wait > 0, TTL: w.r.ttl})

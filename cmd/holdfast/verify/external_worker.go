@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,19 +108,59 @@ func (w *externalWorker) fail(format string, args ...any) {
 	})
 }
 
-// begin starts the loops.
+// warmUps is the number of attempts of a worker that no history has. They connect, and load classes.
+const warmUps = 3
+
+// warmUp has the worker take a lock that nobody else takes. Only the protocol is checked.
+func (w *externalWorker) warmUp() error {
+	for range warmUps {
+		t := w.attempt("warm-up/" + w.p.name)
+		defer w.forget(t)
+		a, err := w.ask(t, externalOrder{Do: "lock", Name: t.name, TTLMS: w.r.ttl.Milliseconds()})
+		for _, do := range []string{"held", "unlock"} {
+			if err == nil && a.ok() {
+				_, err = w.ask(t, externalOrder{Do: do})
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attempt returns a new attempt, whose answers can be read until forget.
+func (w *externalWorker) attempt(name string) *externalAttempt {
+	t := &externalAttempt{w: w, number: w.nextID.Add(1), name: w.r.prefix + name, answers: make(chan *reply, 1)}
+	t.id = w.p.name + "-" + strconv.FormatInt(t.number, 10)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open[t.number] = t
+	return t
+}
+
+func (w *externalWorker) forget(t *externalAttempt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open, t.number)
+}
+
+// begin warms the worker up and starts the loops.
 func (w *externalWorker) begin(onProgress func()) {
 	for i := range w.r.Loops {
 		seed := w.r.Seed + uint64(w.p.index)<<32 + uint64(w.p.runNumber)<<48
 		l := &externalLoop{w: w, number: i, rng: rand.New(rand.NewPCG(seed, uint64(i))), ended: make(chan struct{})}
 		w.all = append(w.all, l)
 	}
-	w.p.set(Progress{Ready: true, T: history.Now()})
-	onProgress()
-	for _, l := range w.all {
-		w.loops.Go(l.run)
-	}
 	w.loops.Go(func() {
+		if w.warmUp() != nil {
+			return
+		}
+		w.p.set(Progress{Ready: true, T: history.Now()})
+		onProgress()
+		for _, l := range w.all {
+			w.loops.Go(l.run)
+		}
 		for backoff.Sleep(w.life, reportEvery) {
 			w.p.set(w.progress())
 			onProgress()
