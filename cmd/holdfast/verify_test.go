@@ -308,6 +308,10 @@ func TestVerifyUsage(t *testing.T) {
 		{78, "not reached over a network", []string{"--faults", "cut"}},
 		{78, "at least 6s", []string{"--duration", "5s"}}, {78, "not empty", []string{"--keep", full}},
 		{78, "one word", []string{"--hook", "kill=true"}}, {78, "mix", []string{"--mix", "x"}},
+		{64, "does not apply", []string{"--worker", "true", "--clients", "3"}},
+		{78, "ask it for addresses", []string{"--worker", "true", "--store", "redis+cluster://u:c4nary@a"}},
+		{78, "--worker: broken", []string{"--worker", "echo broken redis://u:c4nary@a >&2; exit 3", "--store", "x:///d"}},
+		{69, "", []string{"--worker", "true", "--store", "redis://u:c4nary@127.0.0.1:1"}},
 		{69, "", []string{"--store", "redis://u:c4nary@127.0.0.1:1"}},
 		{69, "", []string{"--store", "postgres://u:c4nary@127.0.0.1:1/d"}},
 	} {

@@ -44,7 +44,7 @@ func runExternal(which string) error {
 		hello = `{"tokens":true}`
 	case "ends":
 		return nil
-	case "silent":
+	case "silent", "stays":
 		hello = `{"worker":"x"}`
 	default:
 		hello, answer = `{"worker":"x","wait":true}`, which
@@ -60,12 +60,17 @@ func runExternal(which string) error {
 		switch {
 		case answer != "":
 			fmt.Println(answer)
+		case which == "stays":
+			fmt.Printf(`{"id":%d,"error":"it has no lock"}`+"\n", o.ID)
 		case which == "silent" && warm:
 			fmt.Printf(`{"id":%d,"ok":true}`+"\n", o.ID)
 			warm = o.Do != "unlock" || o.ID < warmUps
 		case which == "sound" || which == "broken":
 			go w.do(o)
 		}
+	}
+	if which == "stays" {
+		time.Sleep(time.Minute)
 	}
 	return nil
 }

@@ -17,7 +17,8 @@ func externalOptions(url, which string) Options {
 	if err != nil {
 		panic(err)
 	}
-	return Options{URL: url, External: externalEnv + "='" + which + "' exec '" + exe + "'", Processes: 3, Loops: 5,
+	// The shell remains its parent: faults must reach its whole group.
+	return Options{URL: url, External: externalEnv + "='" + which + "' '" + exe + "'; exit $?", Processes: 3, Loops: 5,
 		TTL: 500 * time.Millisecond, Duration: 4 * time.Second, Slack: 8 * time.Second, Pause: 30 * time.Millisecond, Seed: 5}
 }
 
@@ -42,8 +43,12 @@ func TestExternal(t *testing.T) {
 		o := externalOptions(url, "broken")
 		o.Kinds = []string{KindStop}
 		r, err := Run(t.Context(), o)
-		if err != nil || r.Outcome != history.Violated || r.Report.Verdict(history.S2).Count == 0 {
-			t.Fatalf("%v\n%s", err, r.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		exclusion := r.Report.Verdict(history.S1).Count + r.Report.Verdict(history.S2).Count
+		if r.Outcome != history.Violated || exclusion == 0 {
+			t.Fatal(r.Text())
 		}
 		events, err := Read(r.Dir)
 		if err != nil {
@@ -95,6 +100,16 @@ func TestExternalMalformed(t *testing.T) {
 		if !strings.Contains(text, says) {
 			t.Errorf("%.40s: %s", which, text)
 		}
+	}
+}
+
+// A worker that does not end at the end of its input is killed.
+func TestExternalStays(t *testing.T) {
+	o := externalOptions(testenv.Redis(t).URL(), "stays")
+	o.Kinds, o.TTL, o.Duration = []string{KindNone}, 100*time.Millisecond, time.Second
+	r, err := Run(t.Context(), o)
+	if err != nil || r.Outcome != history.Inconclusive || r.Took < endExternal || len(r.Notes) > 0 {
+		t.Errorf("%v %+v", err, r)
 	}
 }
 
