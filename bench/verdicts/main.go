@@ -153,8 +153,9 @@ func tables(all []*lock, kinds []string) {
 
 // verify runs one lock under one kind of fault.
 func verify(holdfast, url, worker, kind string) (*report, error) {
-	cmd := exec.Command(holdfast, "verify", "--json", "--store", url, "--worker", worker, "--faults", kind, "--processes", "3",
-		"--seed", fmt.Sprint(*seed), "--duration", duration.String(), "--slack", slack.String(), "--pause", "20ms")
+	cmd := exec.Command(holdfast, "verify", "--json", "--store", url, "--worker", worker, "--faults", kind,
+		"--processes", "3", "--pause", "20ms", "--seed", fmt.Sprint(*seed), "--duration", duration.String(),
+		"--slack", slack.String())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -12,7 +12,8 @@ import (
 )
 
 func main() {
-	worker.Main(worker.Hello{Worker: "SET NX and DEL", Wait: true}, func(url string, _ time.Duration) (worker.Locker, error) {
+	hello := worker.Hello{Worker: "SET NX and DEL", Wait: true}
+	worker.Main(hello, func(url string, _ time.Duration) (worker.Locker, error) {
 		o, err := redis.ParseURL(url)
 		if err != nil {
 			return nil, err

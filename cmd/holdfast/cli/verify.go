@@ -39,6 +39,8 @@ second, or fewer with --pause.
 --faults chooses among ` + "%s" + `, or none.
 --hook NAME='COMMAND' adds a fault of yours: the shell runs COMMAND with one more word, start,
 and later with stop.
+--worker COMMAND tests another lock: the shell runs COMMAND in place of each worker process, and
+verify tells it by lines of JSON what to lock; docs/verify.md of holdfast has the protocol.
 
 Exit codes: 0 clean: everything was checked and nothing was found; 1 a promise was broken; 2
 inconclusive: the run was too easy, ended too early or could not be judged, and proves nothing.
@@ -82,6 +84,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Long:  fmt.Sprintf(aboutVerify, strings.Join(verify.Kinds(), ", ")),
 		Example: `  holdfast verify --store redis://cache:6379
   holdfast verify --store postgres://app@db/locks --duration 5m --json
+  holdfast verify --store redis://cache:6379 --worker ./my-lock-worker
   holdfast verify --store redis+sentinel://s1,s2,s3/main --hook failover='./failover.sh'
   holdfast verify --store zookeeper://z1,z2,z3 --ttl 5s --duration 2m --seed 7 --keep run7`,
 		Args: noArguments,
@@ -112,7 +115,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.DurationVar(&f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
 	flags.StringVar(&f.o.External, "worker", "",
-		"test another lock: the shell runs `COMMAND` as each worker process, which has the protocol in docs/verify.md")
+		"run `COMMAND` as each worker process: a lock other than holdfast")
 	flags.StringVar(&f.html, "html", "", htmlUsage)
 	flags.StringVar(&f.o.Dir, "keep", "",
 		"keep the histories in `DIR`, of your own, which must be empty or not exist (default: a temporary folder, kept if something was found)")

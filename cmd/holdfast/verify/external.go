@@ -123,6 +123,7 @@ func (r *run) startExternal(i, runNumber int, name string) (*process, error) {
 	if err != nil {
 		stop()
 		w.die()
+		_ = w.rec.Close() // it is empty
 		return nil, err
 	}
 	go func() {
