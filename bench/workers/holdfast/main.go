@@ -81,7 +81,8 @@ func (l *locker) Lock(id int64, name string, _, wait time.Duration) (worker.Leas
 	held, err := lock(ctx)
 	if err != nil {
 		l.done(c)
-		if errors.Is(err, holdfast.ErrHeld) {
+		unknown := errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, holdfast.ErrUnavailable)
+		if errors.Is(err, holdfast.ErrHeld) || errors.Is(err, context.DeadlineExceeded) && !unknown {
 			return nil, nil
 		}
 		return nil, err

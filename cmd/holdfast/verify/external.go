@@ -26,7 +26,7 @@ func parseAddress(raw string) (a address, err error) {
 	var rest string
 	var ok bool
 	if a.scheme, rest, ok = strings.Cut(raw, "://"); !ok || a.scheme == "" {
-		return a, fmt.Errorf("%w store URL: a worker of another lock needs SCHEME://HOST[:PORT][,HOST...]...", driver.ErrInvalid)
+		return a, fmt.Errorf("%w store URL: a worker of another lock needs SCHEME://HOST[:PORT][,HOST...]/PATH", driver.ErrInvalid)
 	}
 	base, kind, _ := strings.Cut(a.scheme, "+")
 	if kind == "sentinel" || kind == "cluster" {

@@ -160,8 +160,8 @@ func (w *testLock) renew(l *testLease) {
 		case <-time.After(l.ttl / 4):
 		}
 		sent := time.Now()
-		answer, err := w.redis("EVAL", `return redis.call('GET',KEYS[1])==ARGV[1] and redis.call('PEXPIRE',KEYS[1],ARGV[2])`, "1",
-			l.name, l.owner, strconv.FormatInt(l.ttl.Milliseconds(), 10))
+		const script = `return redis.call('GET',KEYS[1])==ARGV[1] and redis.call('PEXPIRE',KEYS[1],ARGV[2])`
+		answer, err := w.redis("EVAL", script, "1", l.name, l.owner, strconv.FormatInt(l.ttl.Milliseconds(), 10))
 		w.mu.Lock()
 		if err == nil && answer == "1" && sent.Before(l.until) {
 			l.until = sent.Add(l.ttl)
