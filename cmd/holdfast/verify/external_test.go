@@ -24,6 +24,7 @@ func externalOptions(url, which string) Options {
 
 // A worker of another lock is clean if the lock is sound, and a broken lock is caught.
 func TestExternal(t *testing.T) {
+	t.Parallel()
 	url := testenv.Redis(t).URL()
 	t.Run("sound", func(t *testing.T) {
 		t.Parallel()
@@ -66,6 +67,7 @@ func TestExternal(t *testing.T) {
 
 // A worker that does not keep to the protocol ends the run with an error, or makes it inconclusive.
 func TestExternalMalformed(t *testing.T) {
+	t.Parallel()
 	url := testenv.Redis(t).URL()
 	for which, says := range map[string]string{
 		"misspelt": `unknown field "token"`,
@@ -105,6 +107,7 @@ func TestExternalMalformed(t *testing.T) {
 
 // A worker that does not end at the end of its input is killed.
 func TestExternalStays(t *testing.T) {
+	t.Parallel()
 	o := externalOptions(testenv.Redis(t).URL(), "stays")
 	o.Kinds, o.TTL, o.Duration = []string{KindNone}, 100*time.Millisecond, time.Second
 	r, err := Run(t.Context(), o)
@@ -115,6 +118,7 @@ func TestExternalStays(t *testing.T) {
 
 // A worker that is silent is replaced, and the run ends.
 func TestExternalSilent(t *testing.T) {
+	t.Parallel()
 	o := externalOptions(testenv.Redis(t).URL(), "silent")
 	o.Kinds, o.TTL, o.Duration, o.silence = []string{KindNone}, 100*time.Millisecond, time.Second, 100*time.Millisecond
 	r, err := Run(t.Context(), o)
