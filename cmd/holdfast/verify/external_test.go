@@ -12,14 +12,16 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-func externalOptions(url, which string) Options {
+func externalOptions(t testing.TB, url, which string) Options {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
 	// The shell remains its parent: faults must reach its whole group.
 	return Options{URL: url, External: externalEnv + "='" + which + "' '" + exe + "'; exit $?", Processes: 3, Loops: 5,
-		TTL: 500 * time.Millisecond, Duration: 4 * time.Second, Slack: 8 * time.Second, Pause: 30 * time.Millisecond, Seed: 5}
+		TTL: 500 * time.Millisecond, Duration: 4 * time.Second, Slack: 8 * time.Second, Pause: 30 * time.Millisecond, Seed: 5,
+		Dir: t.TempDir()}
 }
 
 // A worker of another lock is clean if the lock is sound, and a broken lock is caught.
@@ -28,7 +30,7 @@ func TestExternal(t *testing.T) {
 	url := testenv.Redis(t).URL()
 	t.Run("sound", func(t *testing.T) {
 		t.Parallel()
-		o := externalOptions(url, "sound")
+		o := externalOptions(t, url, "sound")
 		o.Kinds = []string{KindStop, KindKill, KindReset}
 		r, err := Run(t.Context(), o)
 		if err != nil || r.Outcome != history.Clean || r.Figures.Grants < MinGrants || r.Counted() < MinFaults {
@@ -41,7 +43,7 @@ func TestExternal(t *testing.T) {
 	})
 	t.Run("broken", func(t *testing.T) {
 		t.Parallel()
-		o := externalOptions(url, "broken")
+		o := externalOptions(t, url, "broken")
 		o.Kinds = []string{KindStop}
 		r, err := Run(t.Context(), o)
 		if err != nil {
@@ -74,7 +76,7 @@ func TestExternalMalformed(t *testing.T) {
 		"nameless": "needs the field worker",
 		"ends":     "ended by itself",
 	} {
-		_, err := Run(t.Context(), externalOptions(url, which))
+		_, err := Run(t.Context(), externalOptions(t, url, which))
 		if w := (*WorkerError)(nil); !errors.As(err, &w) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", which, err)
 		}
@@ -89,7 +91,7 @@ func TestExternalMalformed(t *testing.T) {
 		`{"id":1,"ok":true,"held":true}`:  `belongs to "ok":false`,
 		`{"id":1,"ok":true,"okay":false}`: `unknown field "okay"`,
 	} {
-		o := externalOptions(url, which)
+		o := externalOptions(t, url, which)
 		o.Processes, o.Loops, o.Kinds = 2, 2, []string{KindNone}
 		o.TTL, o.Duration = 100*time.Millisecond, time.Second
 		r, err := Run(t.Context(), o)
@@ -108,7 +110,7 @@ func TestExternalMalformed(t *testing.T) {
 // A worker that does not end at the end of its input is killed.
 func TestExternalStays(t *testing.T) {
 	t.Parallel()
-	o := externalOptions(testenv.Redis(t).URL(), "stays")
+	o := externalOptions(t, testenv.Redis(t).URL(), "stays")
 	o.Kinds, o.TTL, o.Duration = []string{KindNone}, 100*time.Millisecond, time.Second
 	r, err := Run(t.Context(), o)
 	if err != nil || r.Outcome != history.Inconclusive || r.Took < endExternal || len(r.Notes) > 0 {
@@ -119,7 +121,7 @@ func TestExternalStays(t *testing.T) {
 // A worker that is silent is replaced, and the run ends.
 func TestExternalSilent(t *testing.T) {
 	t.Parallel()
-	o := externalOptions(testenv.Redis(t).URL(), "silent")
+	o := externalOptions(t, testenv.Redis(t).URL(), "silent")
 	o.Kinds, o.TTL, o.Duration, o.silence = []string{KindNone}, 100*time.Millisecond, time.Second, 100*time.Millisecond
 	r, err := Run(t.Context(), o)
 	if err != nil || r.Outcome != history.Inconclusive || r.Figures.Grants != 0 || r.Report.Fact("deaths") < o.Processes ||
