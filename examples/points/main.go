@@ -47,11 +47,17 @@ func shop(ctx context.Context, x *example.Run) error {
 		go func() { results <- result{device, order(ctx, x, server, 7, printer.Wait)} }()
 	}
 	vouchers := 0
+	var none []result // printed last: both may end at the same moment
 	for range 2 {
-		switch r := <-results; {
-		case r.err == nil:
+		if r := <-results; r.err != nil {
+			none = append(none, r)
+		} else {
 			vouchers++
 			fmt.Printf("the %s gets a voucher\n", r.device)
+		}
+	}
+	for _, r := range none {
+		switch {
 		case errors.Is(r.err, errTooFew):
 			fmt.Printf("the %s gets none: %v\n", r.device, r.err)
 		default:
