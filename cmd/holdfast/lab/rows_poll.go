@@ -22,6 +22,9 @@ var pollRows = []Row{
 	poll("poll-interrupt", "a fixed interval, until interrupted", "the loop of most libraries",
 		"A waiter costs one request per interval until it gets the lock. Chance decides which waiter asks first.",
 		pollInterrupt),
+	poll("poll-spin-deadline", "a busy loop until a deadline", "while (now() < deadline) if (tryLock()) return true;",
+		"Waiters ask as fast as they can until the deadline, slow down the holder, and leave although the lock becomes free right after that.",
+		pollSpinDeadline),
 	poll("poll-spin", "a busy loop", "for !tryLock() {}",
 		"Waiters ask as fast as they can, and slow down all other clients of the server, the holder included.", pollSpin),
 }
@@ -51,6 +54,8 @@ var (
 	pollDeadline  = pollForm{every: 20 * time.Millisecond, deadline: 200 * time.Millisecond}
 	pollInterrupt = pollForm{every: 20 * time.Millisecond}
 	pollSpin      = pollForm{}
+
+	pollSpinDeadline = pollForm{deadline: 200 * time.Millisecond}
 )
 
 // window is the time of the measurement for waiters without a limit. The schedule has no events in

@@ -49,7 +49,7 @@ var renewalRows = []Row{
 	{
 		ID: "watchdog-outlives-unlock", Title: "a watchdog that outlives the unlock", job: gift, Class: "L4",
 		Acquire: "SET R O NX PX T; every T/3: SET R O PX T", Release: "script: if GET R = O, DEL R; stop the watchdog",
-		Habit:   "the renewal repeats the SET; the watchdog is stopped after the unlock",
+		Habit:   "the renewal repeats the SET; the watchdog is stopped after the unlock (compare redisson#7272)",
 		Why:     "A due renewal is sent after the unlock, and creates the key again. No client holds the lock, and the watchdog keeps it taken as long as the process lives.",
 		How:     "a renewal only renews an existing grant: after the release its answer is \"gone\"",
 		unsound: watchdogOutlives, sound: lateRenewal,
@@ -58,7 +58,7 @@ var renewalRows = []Row{
 		ID: "watchdog-stops", Title: "a watchdog that one failed renewal ends", job: points, Class: "S2",
 		Acquire: "SET R O NX PX T; every T/3, script: if GET R = O, PEXPIRE R T; an error ends the loop",
 		Release: "script: if GET R = O, DEL R",
-		Habit:   "for { … if err != nil { log; return } }",
+		Habit:   "for { … if err != nil { log; return } } (compare redisson#4698)",
 		Why:     "One renewal fails, the watchdog writes a line into a log and ends. A does not learn of it: its lease expires during its work, B gets the lock, and A works on.",
 		How:     "a failed renewal is tried again until the lease ends, and then the holder's context is cancelled",
 		unsound: watchdogStops, sound: failedRenewal,

@@ -18,7 +18,7 @@ import (
 )
 
 // startLimit bounds how long a server may take until it answers.
-const startLimit = 15 * time.Second
+const startLimit = time.Minute
 
 // Server is a redis-server of the lab, on a free port of the loopback interface. It has a random
 // password, a folder of its own under TMPDIR, and no persistence. It ends with Close, and on Linux
