@@ -118,6 +118,18 @@ func (u *user) tries() *grant {
 	return u.result("TryLock", id, l, err, from)
 }
 
+// locksFree is locks, and triesFree is tries, of a lock that must be free. The loss of the lease is
+// recorded.
+func (u *user) locksFree() *grant { return u.watched(u.locks()) }
+
+func (u *user) triesFree() *grant { return u.watched(u.tries()) }
+
+func (u *user) watched(g *grant) *grant {
+	u.want(g != nil, "%s did not get a free lock", u.name)
+	g.watch()
+	return g
+}
+
 // acquires takes one of two permits, if one is free.
 func (u *user) acquires() *grant {
 	id, from := u.begins(history.Event{N: 1, Limit: 2, Mode: permits}), u.rec.now()
@@ -207,6 +219,18 @@ func (g *grant) releases() error {
 		u.rec.add(e)
 	}
 	return err
+}
+
+// ends is releases, which must succeed.
+func (g *grant) ends() {
+	err := g.releases()
+	g.u.want(err == nil, "%s's release failed: %v", g.u.name, err)
+}
+
+// finishes is the rest of a program without trouble: it works, and releases.
+func (g *grant) finishes() {
+	g.works()
+	g.ends()
 }
 
 // dies ends a program as kill -9 does: none of its requests reaches the server after that.

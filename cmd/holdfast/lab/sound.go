@@ -34,16 +34,13 @@ func holderDies(p *scenario) {
 	h := w.granted(p)
 	p.show("B got the lock %v after A's crash; the lease was %v", time.Since(died).Round(10*time.Millisecond), soundTTL)
 	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	h.finishes()
 }
 
 // slowHolder: A works for longer than its lease.
 func slowHolder(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	since := time.Now()
 	used, _ := p.reads("A", g.Token())
 	w := b.waits()
@@ -65,21 +62,19 @@ func slowHolder(p *scenario) {
 		time.Since(since).Round(10*time.Millisecond), soundTTL)})
 	p.want(c.tries() == nil, "C got the lock that A holds")
 	p.writes("A", used, g.Token())
-	p.want(g.releases() == nil, "A's release failed")
+	g.ends()
 	h := w.granted(p)
 	h.watch()
 	h.works()
 	p.want(c.tries() == nil, "C got the lock that B holds")
-	p.want(h.releases() == nil, "B's release failed")
+	h.ends()
 }
 
 // cutOff: A cannot reach the server for longer than its lease, and continues its work after another
 // has had the lock.
 func cutOff(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
 	a.net.set(cut)
 	fault := p.fault("A", "A", "cut", "loses its network: no request arrives for now, and no renewal")
@@ -97,25 +92,20 @@ func cutOff(p *scenario) {
 	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not report the loss")
 	p.want(c.tries() == nil, "C got the lock that B holds")
 	p.writes("B", seen, h.Token())
-	p.want(h.releases() == nil, "B's release failed")
+	h.ends()
 }
 
 // rivalTries: B, with any time on its clock, tries the lock while A holds it.
 func rivalTries(p *scenario) {
 	a, b := p.user("A"), p.user("B")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
 	p.show("B's clock may show any time: clients send no times to the server")
 	p.want(b.tries() == nil, "B got the lock that A holds")
 	p.writes("A", used, g.Token())
-	p.want(g.releases() == nil, "A's release failed")
-	h := b.tries()
-	p.want(h != nil, "B did not get a free lock")
-	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	g.ends()
+	h := b.triesFree()
+	h.finishes()
 }
 
 // raceForDead: three clients want the lock of a dead holder.
@@ -138,9 +128,7 @@ func raceForDead(p *scenario) {
 // lateRenewal: a renewal of A is on its way when A releases, and arrives after the release.
 func lateRenewal(p *scenario) {
 	a, b := p.user("A"), p.user("B")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	g.works()
 	a.link.set(stalling)
 	select {
@@ -149,7 +137,7 @@ func lateRenewal(p *scenario) {
 		p.must(p.ctx.Err())
 	}
 	p.rec.add(Event{Lane: "A", Kind: Does, Text: "a renewal is on its way, delayed by the network"})
-	p.want(g.releases() == nil, "A's release failed")
+	g.ends()
 	for len(a.renewed) > 0 { // of earlier ones
 		<-a.renewed
 	}
@@ -164,8 +152,7 @@ func lateRenewal(p *scenario) {
 	h := b.tries()
 	p.want(h != nil, "B did not get the lock that A released")
 	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	h.finishes()
 	p.atRest(b)
 }
 
@@ -186,9 +173,7 @@ func (p *scenario) atRest(u *user) {
 // failedRenewal: a renewal of A fails.
 func failedRenewal(p *scenario) {
 	a, b := p.user("A"), p.user("B")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	since := time.Now()
 	used, _ := p.reads("A", g.Token())
 	a.link.set(failing)
@@ -215,33 +200,26 @@ func failedRenewal(p *scenario) {
 		time.Since(since).Round(10*time.Millisecond), soundTTL)})
 	p.want(b.tries() == nil, "B got the lock that A holds")
 	p.writes("A", used, g.Token())
-	p.want(g.releases() == nil, "A's release failed")
-	h := b.tries()
-	p.want(h != nil, "B did not get a free lock")
-	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	g.ends()
+	h := b.triesFree()
+	h.finishes()
 }
 
 // lostMessage: the message that hands the lock to B is lost.
 func lostMessage(p *scenario) {
 	a, b := p.user("A"), p.user("B")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	w := b.waits()
 	b.link.set(losingMessages)
 	p.fault("B", "B", "lost message", "from here on all messages of the server to B are lost")
-	g.works()
-	p.want(g.releases() == nil, "A's release failed")
+	g.finishes()
 	freed := time.Now()
 	h := w.granted(p)
 	h.watch()
 	p.rec.add(Event{Lane: "B", Kind: Thinks, Text: fmt.Sprintf(
 		"has learned from the renewal of its place in the queue that it holds the lock, %v after the release",
 		time.Since(freed).Round(10*time.Millisecond))})
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	h.finishes()
 	p.atRest(a)
 }
 
@@ -275,7 +253,7 @@ func permitHoldersDie(p *scenario) {
 	p.want(g != nil, "C did not get the permits of the dead holders")
 	p.show("C got both permits %v after the crashes; the lease was %v", time.Since(died).Round(10*time.Millisecond),
 		soundTTL)
-	p.want(g.releases() == nil, "C's release failed")
+	g.ends()
 	p.atRest(c)
 }
 
@@ -293,7 +271,7 @@ func overtaken(p *scenario, g *grant, used int, b *user) {
 	g.awaitLoss()
 	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not report the loss")
 	p.writes("B", seen, h.Token())
-	p.want(h.releases() == nil, "B's release failed")
+	h.ends()
 }
 
 // failoverSound: the failover, first with replicas=1, then without.
@@ -304,9 +282,7 @@ func failoverSound(p *scenario) {
 	r.cutOff()
 	p.show("C requires that one replica confirms its grant (replicas=1); A does not")
 	p.want(sure.tries() == nil, "C got a lock that no replica has confirmed")
-	g := a.tries()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.triesFree()
 	used, _ := p.reads("A", g.Token())
 	r.failOver()
 	moveTo(a, r)
@@ -335,19 +311,14 @@ func waitSound(p *scenario) {
 	p.show("the library cancelled the grant, and A knows that it does not hold the lock")
 	r.failOver()
 	b := p.user("B")
-	h := b.tries()
-	p.want(h != nil, "B did not get a free lock")
-	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	h := b.triesFree()
+	h.finishes()
 }
 
 // earlyEnd: the server ends A's lease long before its time.
 func earlyEnd(p *scenario) {
 	a, b := p.user("A"), p.user("B")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
 	p.must(b.c.Break(p.ctx, p.job.lock, g.Token()))
 	p.rec.addFormal(history.Event{Kind: history.Broken, Client: Stage, Name: p.job.lock, Token: g.Token()})

@@ -12,11 +12,8 @@ import (
 // freeLock: one try gets a lock that is free.
 func freeLock(p *scenario) {
 	a := p.user("A")
-	g := a.tries()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
-	g.works()
-	p.want(g.releases() == nil, "A's release failed")
+	g := a.triesFree()
+	g.finishes()
 	p.atRest(a)
 }
 
@@ -31,28 +28,24 @@ func lostGrant(p *scenario) {
 	g.watch()
 	g.works()
 	p.want(b.tries() == nil, "B got the lock that A holds")
-	p.want(g.releases() == nil, "A's release failed")
+	g.ends()
 	p.atRest(b)
 }
 
 // deadWaiter: A holds the lock, B and C wait, and B dies. A releases, and C gets the lock.
 func deadWaiter(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	b.waits()
 	w := c.waits()
 	b.dies("while it waits")
-	g.works()
-	p.want(g.releases() == nil, "A's release failed")
+	g.finishes()
 	freed := time.Now()
 	h := w.granted(p)
 	p.show("C got the lock %v after A's release; a dead waiter delays the others by a TTL at most, which is %v",
 		time.Since(freed).Round(10*time.Millisecond), soundTTL)
 	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "C's release failed")
+	h.finishes()
 	p.atRest(c)
 }
 
@@ -65,7 +58,7 @@ func writerWaits(p *scenario) {
 	p.want(g != nil, "A did not get a free lock")
 	w := b.waitsFor(driver.Exclusive)
 	late := c.waitsFor(driver.Shared)
-	p.want(g.releases() == nil, "A's release failed")
+	g.ends()
 	h := w.granted(p)
 	h.watch()
 	select {
@@ -73,9 +66,8 @@ func writerWaits(p *scenario) {
 		p.failf("holdfast: C reads while B writes")
 	default:
 	}
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	h.finishes()
 	h = late.granted(p)
-	p.want(h.releases() == nil, "C's release failed")
+	h.ends()
 	p.atRest(c)
 }

@@ -46,17 +46,13 @@ func (p *scenario) contenders(n int) {
 // waiterNext: A holds the lock, and B waits. A releases, and B gets it.
 func waiterNext(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	w := b.waits()
 	p.want(c.tries() == nil, "C got the lock that A holds")
-	g.works()
-	p.want(g.releases() == nil, "A's release failed")
+	g.finishes()
 	h := w.granted(p)
 	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	h.finishes()
 	p.atRest(a)
 }
 
@@ -64,31 +60,25 @@ func waiterNext(p *scenario) {
 // the answer yet. So B looks for the node of A, and sets a watch, when the node has gone.
 func lookAndWatch(p *scenario) {
 	a, b := p.user("A"), p.user("B")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	b.net.set(lateAnswers)
 	w := b.asks(driver.Exclusive)
 	p.contenders(2)
 	p.fault("B", "B", "late answers", "the server has answered B's look at the queue, and the answer is on its way")
-	g.works()
-	p.want(g.releases() == nil, "A's release failed")
+	g.finishes()
 	p.contenders(1)
 	b.net.heal()
 	p.rec.add(Event{Lane: "B", Kind: Fault, Text: "has the answer, in which A's node is before its own"})
 	h := w.granted(p)
 	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	h.finishes()
 	p.atRest(a)
 }
 
 // waiterLeaves: A holds the lock, B and C wait, and B gives up.
 func waiterLeaves(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
 	patience, end := context.WithCancel(p.ctx)
 	defer end()
@@ -119,20 +109,17 @@ func waiterLeaves(p *scenario) {
 		p.show("the node before C's has gone, and C still waits for A")
 	}
 	p.writes("A", used, g.Token())
-	p.want(g.releases() == nil, "A's release failed")
+	g.ends()
 	h := w.granted(p)
 	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "C's release failed")
+	h.finishes()
 	p.atRest(a)
 }
 
 // lostCreate: B holds the lock. The server creates A's node in the queue, and the answer is lost.
 func lostCreate(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
-	g := b.locks()
-	p.want(g != nil, "B did not get a free lock")
-	g.watch()
+	g := b.locksFree()
 	a.net.set(losing)
 	w := a.asks(driver.Exclusive)
 	p.contenders(2)
@@ -145,15 +132,13 @@ func lostCreate(p *scenario) {
 	}
 	p.contenders(2)
 	p.show("the library has found its node by the random ID in the name: it has created no second one")
-	g.works()
-	p.want(g.releases() == nil, "B's release failed")
+	g.finishes()
 	h := w.granted(p)
 	h.watch()
-	h.works()
-	p.want(h.releases() == nil, "A's release failed")
+	h.finishes()
 	h = c.tries()
 	p.want(h != nil, "C did not get a free lock")
-	p.want(h.releases() == nil, "C's release failed")
+	h.ends()
 	p.atRest(b)
 }
 
@@ -161,18 +146,14 @@ func lostCreate(p *scenario) {
 // lock in a new one.
 func newFolder(p *scenario) {
 	a, b := p.user("A"), p.user("B")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
+	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
 	a.net.set(cut)
 	fault := p.fault("A", "A", "cut", "loses its network: no request arrives for now, and no ping")
 	g.awaitLoss()
 	p.contenders(-1)
 	p.show("the session of A has expired, and the server has deleted the empty folder")
-	h := b.tries()
-	p.want(h != nil, "B did not get a free lock")
-	h.watch()
+	h := b.triesFree()
 	p.want(h.Token() > g.Token(), "B's token %d is not larger than A's %d", h.Token(), g.Token())
 	seen, _ := p.reads("B", h.Token())
 	a.net.heal()
@@ -182,7 +163,7 @@ func newFolder(p *scenario) {
 	p.want(!p.writes("A", used, g.Token()), "the resource accepted A's write")
 	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not report the loss")
 	p.writes("B", seen, h.Token())
-	p.want(h.releases() == nil, "B's release failed")
+	h.ends()
 }
 
 // releaseCutOff: A releases while it is cut off, and its session expires. B has the lock when A reaches
@@ -204,8 +185,7 @@ func releaseCutOff(p *scenario) {
 	err := <-released
 	p.want(errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, holdfast.ErrLost), "A's release returned %v", err)
 	p.want(c.tries() == nil, "C got the lock that B holds")
-	h.works()
-	p.want(h.releases() == nil, "B's release failed")
+	h.finishes()
 	p.atRest(b)
 }
 
@@ -238,11 +218,11 @@ func herdUsers(p *scenario) {
 	}
 	p.show("%d clients wait, from B on", len(herdNames))
 	before, began := p.packets(), time.Now()
-	p.want(g.releases() == nil, "A's release failed")
+	g.ends()
 	h := w.granted(p)
 	p.rate = &Rate{Waiters: len(herdNames), Requests: p.packets() - before, Window: time.Since(began), HandOver: true}
 	p.show("measured at the server (mntr): %v; A's release is one of them", p.rate)
-	p.want(h.releases() == nil, "B's release failed")
+	h.ends()
 	rest.Wait() // they end with the context of the scenario
 	close(errs)
 	for err := range errs {
