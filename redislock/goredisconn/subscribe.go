@@ -211,7 +211,7 @@ func (c *conn) listen(s *subscription) {
 		s.mu.Unlock()
 		m, err := sub.ReceiveTimeout(c.ctx, silence)
 		confirmed, stopped, astray := s.take(m)
-		if stopped || c.ctx.Err() != nil || errors.Is(err, redis.ErrClosed) && !astray {
+		if stopped || c.ctx.Err() != nil || !astray && c.clientClosed(err) {
 			return
 		}
 		if err == nil && !astray {
@@ -220,12 +220,9 @@ func (c *conn) listen(s *subscription) {
 			continue
 		}
 		var slow net.Error
-		if confirmed && !astray && errors.As(err, &slow) && slow.Timeout() {
-			// Silence is normal, unless a PING gets no answer either.
-			if pinged && !s.replace() {
-				return
-			}
-			pinged = !pinged && sub.Ping(c.ctx) == nil
+		silent := confirmed && !astray && errors.As(err, &slow) && slow.Timeout()
+		if silent && !pinged && sub.Ping(c.ctx) == nil {
+			pinged = true // silence is normal, unless the PING gets no answer either
 			continue
 		}
 		pinged = false
@@ -236,7 +233,7 @@ func (c *conn) listen(s *subscription) {
 			return
 		}
 		c.refresh()
-		if (astray || refused || c.cluster != nil) && !s.replace() {
+		if (astray || silent || refused || c.cluster != nil) && !s.replace() {
 			return
 		}
 		if !pause.Wait(c.ctx) { // the client may need a moment to find the server
@@ -248,6 +245,17 @@ func (c *conn) listen(s *subscription) {
 // hopeless reports whether err means that every server will refuse the subscription.
 func (c *conn) hopeless(err error) bool {
 	return err != nil && errors.Is(c.wrap(err), driver.ErrRefused)
+}
+
+// clientClosed reports whether err means that the program has closed its client. The client of a
+// Cluster also closes what it has at a server that left the Cluster.
+func (c *conn) clientClosed(err error) bool {
+	if c.cluster == nil || !errors.Is(err, redis.ErrClosed) {
+		return errors.Is(err, redis.ErrClosed)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, silence)
+	defer cancel()
+	return errors.Is(c.cluster.Ping(ctx).Err(), redis.ErrClosed)
 }
 
 // refresh makes the client of a Cluster read the slots.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -251,6 +253,45 @@ func TestFailoverForgets(t *testing.T) {
 			return err == nil && len(changes) == 1 && changes[0].State == driver.Gone
 		})
 	})
+}
+
+// TestFrozenPrimary: subscriptions go to the new primary while the old one is silent, although their
+// clients send nothing else that shows it. They also do if go-redis has closed what it had at the
+// old one, as it does a minute after a server has left the Cluster.
+func TestFrozenPrimary(t *testing.T) {
+	t.Parallel()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{Users: []string{clusterRule}})
+	tag := tagOf(failoverLock)
+	goRedis := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Username: "holdfast", Password: "secret"})
+	conns := []redislock.Conn{clusterRueidis(t, c, testenv.Proxies(t, nil)), viaGoRedis(t, goRedis)}
+	for i, conn := range conns {
+		t.Cleanup(func() { _ = conn.Close() })
+		stop, err := conn.SubscribeShard(within(t, soon), fmt.Sprint("hf:", tag, ":s:", i), func(string) {}, func() {})
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		t.Cleanup(stop)
+	}
+	old := c.Owner(tag, 0)
+	asker := (old + 1) % 3
+	there := func(now int) {
+		until(t, "all subscriptions are at the new primary", func() bool {
+			return shardListeners(t, c.Servers[now]) == len(conns)
+		})
+	}
+	c.Servers[old].Pause()
+	now := c.Promoted(tag, old, asker)
+	there(now)
+	c.Servers[old].Continue()
+	c.Ready()
+	node, err := goRedis.MasterForKey(within(t, soon), tag)
+	if err != nil || node.Options().Addr != c.Servers[now].Addr {
+		t.Fatalf("go-redis takes %v for the primary (%v); want %s", node, err, c.Servers[now].Addr)
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	there(c.Failover(tag, now, asker))
 }
 
 // TestOldPrimaryLives: the old primary was silent, another was promoted, and the old one is back
