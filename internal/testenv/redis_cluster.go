@@ -153,7 +153,7 @@ func (c *RedisClusterServers) URL(user string) string {
 // Owner returns the index of the server that owns the slot of key, as the server asker reports it.
 func (c *RedisClusterServers) Owner(key string, asker int) int {
 	c.t.Helper()
-	return c.ownerOf(c.slot(key), asker)
+	return c.ownerOf(c.slot(key, asker), asker)
 }
 
 func (c *RedisClusterServers) ownerOf(slot, asker int) int {
@@ -176,18 +176,12 @@ func (c *RedisClusterServers) ownerOf(slot, asker int) int {
 	return -1
 }
 
-func (c *RedisClusterServers) slot(key string) int {
+// slot asks the given server: another one may be stopped.
+func (c *RedisClusterServers) slot(key string, asker int) int {
 	c.t.Helper()
-	for _, r := range c.Servers {
-		if words, err := r.call("CLUSTER KEYSLOT " + key); err == nil {
-			n, err := strconv.Atoi(words[0])
-			if err == nil {
-				return n
-			}
-		}
-	}
-	c.t.Fatal("no server runs")
-	return -1
+	n, err := strconv.Atoi(c.must(asker, "CLUSTER KEYSLOT "+key)[0])
+	must(c.t, err)
+	return n
 }
 
 // Promoted waits until, as asker reports, a server other than old owns the slot of key and serves.
@@ -195,14 +189,15 @@ func (c *RedisClusterServers) slot(key string) int {
 func (c *RedisClusterServers) Promoted(key string, old, asker int) (now int) {
 	c.t.Helper()
 	eventually(c.t, "a replica is promoted", func() bool {
-		return c.serves(key, &now, asker) && now != old
+		return c.replaced(key, old, &now, asker)
 	})
 	return now
 }
 
-func (c *RedisClusterServers) serves(key string, now *int, asker int) bool {
+// replaced does not ask old, which may be stopped.
+func (c *RedisClusterServers) replaced(key string, old int, now *int, asker int) bool {
 	*now = c.Owner(key, asker)
-	return *now >= 0 && c.Servers[*now].fields("CLUSTER INFO")["cluster_state"] == "ok"
+	return *now >= 0 && *now != old && c.Servers[*now].fields("CLUSTER INFO")["cluster_state"] == "ok"
 }
 
 // Split cuts a server off from all others, silently. Clients reach both sides.
@@ -238,7 +233,7 @@ func (c *RedisClusterServers) Failover(key string, old, asker int) (now int) {
 				lastTry = time.Now()
 			}
 		}
-		return c.serves(key, &now, asker) && now != old
+		return c.replaced(key, old, &now, asker)
 	})
 	return now
 }
@@ -254,7 +249,7 @@ type Migration struct {
 // keys.
 func (c *RedisClusterServers) Migrate(key string, to int) *Migration {
 	c.t.Helper()
-	m := &Migration{c: c, slot: c.slot(key), From: c.Owner(key, to), To: to}
+	m := &Migration{c: c, slot: c.slot(key, to), From: c.Owner(key, to), To: to}
 	c.must(m.To, fmt.Sprintf("CLUSTER SETSLOT %d IMPORTING %s", m.slot, c.ids[m.From]))
 	c.must(m.From, fmt.Sprintf("CLUSTER SETSLOT %d MIGRATING %s", m.slot, c.ids[m.To]))
 	return m
