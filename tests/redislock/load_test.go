@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -141,10 +142,25 @@ func (l *load) goesOn(t testing.TB, n int64) {
 			case <-tick.C:
 			}
 			if time.Now().After(end) {
-				t.Fatalf("client %d does not get on", i)
+				t.Fatalf("client %d does not get on: rounds of each %v, wanted %v; goroutines:\n%s", i, l.counts(), want,
+					goroutines())
 			}
 		}
 	}
+}
+
+// counts returns how many rounds each client has had.
+func (l *load) counts() []int64 {
+	all := make([]int64, len(l.rounds))
+	for i := range l.rounds {
+		all[i] = l.rounds[i].Load()
+	}
+	return all
+}
+
+func goroutines() []byte {
+	stacks := make([]byte, 1<<20)
+	return stacks[:runtime.Stack(stacks, true)]
 }
 
 func (l *load) stop(t testing.TB) {
