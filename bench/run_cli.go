@@ -22,15 +22,24 @@ func cliScenarios() []scenario {
 	}}
 }
 
-// runCLI builds the command of the neighbouring folder and runs it on a store of its own,
-// alternating with the bare program.
+// commandLine builds the command of the neighbouring folder, once.
+func (b *testbed) commandLine(ctx context.Context) (path string, err error) {
+	path = filepath.Join(b.dir, "holdfast")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-C", "../cmd/holdfast", "-o", path, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build ../cmd/holdfast: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// runCLI runs the command on a store of its own, alternating with the bare program.
 func runCLI(ctx context.Context, b *testbed) (metrics, error) {
-	bin := filepath.Join(b.dir, "holdfast")
-	if _, err := os.Stat(bin); err != nil {
-		build := exec.CommandContext(ctx, "go", "build", "-C", "../cmd/holdfast", "-o", bin, ".")
-		if out, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build ../cmd/holdfast: %w\n%s", err, out)
-		}
+	bin, err := b.commandLine(ctx)
+	if err != nil {
+		return nil, err
 	}
 	bare, err := exec.LookPath("true")
 	if err != nil {

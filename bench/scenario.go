@@ -49,7 +49,7 @@ type testbed struct {
 func scenarios() []scenario {
 	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(), quorumScenarios(),
 		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB), sqlScenarios(postgreSQL),
-		scaleScenarios(), cliScenarios())
+		scaleScenarios(), cliScenarios(), maxHoldScenarios())
 }
 
 // site is where client i of a measurement is opened.
