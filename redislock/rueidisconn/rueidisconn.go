@@ -81,11 +81,34 @@ func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string
 		return redislock.Value{}, err
 	}
 	defer c.connections.end()
-	r := c.client.Do(ctx, c.evalsha(s, keys, args))
+	r := c.do(ctx, func() rueidis.Completed { return c.evalsha(s, keys, args) })
 	if missing(r) {
-		r = c.client.Do(ctx, c.eval(s, keys, args))
+		r = c.do(ctx, func() rueidis.Completed { return c.eval(s, keys, args) })
 	}
 	return c.value(r)
+}
+
+// do sends a command. Callers without a connection share one attempt to connect, which ends with
+// the context of the first of them; the others then try again.
+func (c *conn) do(ctx context.Context, build func() rueidis.Completed) rueidis.RedisResult {
+	r := c.client.Do(ctx, build())
+	for range dialsOfOthers {
+		if !endedByAnother(ctx, r.NonRedisError()) {
+			break
+		}
+		r = c.client.Do(ctx, build())
+	}
+	return r
+}
+
+// dialsOfOthers bounds how often do tries again.
+const dialsOfOthers = 3
+
+// endedByAnother reports whether err means that another caller's context ended while that caller
+// was connecting. Nothing was sent.
+func endedByAnother(ctx context.Context, err error) bool {
+	var op *net.OpError
+	return err != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) && errors.As(err, &op) && op.Op == "dial"
 }
 
 func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
@@ -110,8 +133,11 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 		cmds[i] = c.evalsha(call.Script, call.Keys, call.Args)
 	}
 	for i, r := range c.client.DoMulti(ctx, cmds...) {
+		if endedByAnother(ctx, r.NonRedisError()) {
+			r = c.do(ctx, func() rueidis.Completed { return c.evalsha(calls[i].Script, calls[i].Keys, calls[i].Args) })
+		}
 		if missing(r) {
-			r = c.client.Do(ctx, c.eval(calls[i].Script, calls[i].Keys, calls[i].Args))
+			r = c.do(ctx, func() rueidis.Completed { return c.eval(calls[i].Script, calls[i].Keys, calls[i].Args) })
 		}
 		results[i].Value, results[i].Err = c.value(r)
 	}
