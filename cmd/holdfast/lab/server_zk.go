@@ -99,18 +99,22 @@ func (s *zkServer) start(ctx context.Context) error {
 	if err := s.run.Start(cmd); err != nil {
 		return err
 	}
-	err = s.run.Await(ctx, func() error {
-		c, err := zkDial(s.addr)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = c.Close() }()
-		_, err = zookeeper.Mode(c)
-		return err
-	})
+	err = s.run.Await(ctx, func() error { return s.serves(ctx) })
 	if err != nil {
 		_ = s.run.Kill() // it returns no error of a server that does not fork
 	}
+	return err
+}
+
+// serves asks the server once whether it serves. It ends early with ctx.
+func (s *zkServer) serves(ctx context.Context) error {
+	c, err := zkDial(s.addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	_, err = zookeeper.Mode(c)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Packages says what must be installed.
@@ -91,9 +92,16 @@ func Word(c net.Conn, word string) (string, error) {
 	return string(b), err
 }
 
+// modeLimit bounds how long Mode waits. ZooKeeper 3.8 never answers some of the connections that
+// clients open while it starts, so a caller that waits for the start must ask again soon.
+const modeLimit = 3 * time.Second
+
 // Mode asks on a new connection whether the server is "standalone", "leader" or "follower"; an
 // error means that the server does not serve.
 func Mode(c net.Conn) (string, error) {
+	if err := c.SetDeadline(time.Now().Add(modeLimit)); err != nil {
+		return "", err
+	}
 	reply, err := Word(c, "srvr")
 	if _, mode, ok := strings.Cut(reply, "Mode: "); ok {
 		mode, _, _ = strings.Cut(mode, "\n")
