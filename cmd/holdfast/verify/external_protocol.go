@@ -1,11 +1,10 @@
 package verify
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // The protocol of external workers, in lines of JSON; docs/verify.md describes it. The worker first
@@ -56,16 +55,10 @@ func (a *reply) ok() bool { return a.OK != nil && *a.OK }
 
 var errWords = errors.New("not a line of the protocol")
 
-// parseWords reads one line of a worker. Unknown fields are refused: a misspelt one would change the
-// verdict.
+// parseWords reads one line of a worker.
 func parseWords(line []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
+	if err := history.Unmarshal(line, to); err != nil {
 		return fmt.Errorf("%w: %w", errWords, err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: more than one value", errWords)
 	}
 	return nil
 }

@@ -72,12 +72,27 @@ func TestReadBad(t *testing.T) {
 		{`{"t":1,"kind":"released","id":"1"}`, "needs an id and a result"},
 		{`{"t":1,"kind":"acquire","mode":"permits","n":3,"limit":2,"id":"1"}`, "a limit not below n"},
 		{`{"t":1,"kind":"run"}{}`, "more than one"},
+		{`[]`, "expected one JSON object, not an array"},
+		{`5`, "expected one JSON object, not a number"},
+		{`{"t":5.5}`, "t: expected a whole number below 2^63, not 5.5"},
+		{`{"t":5e9}`, "t: expected a whole number below 2^63, not 5e9"},
+		{`{"t":99999999999999999999}`, "t: expected a whole number below 2^63, not 99999999999999999999"},
+		{`{"n":3000000000}`, "n: expected a whole number below 2^31, not 3000000000"},
+		{`{"token":-7}`, "token: expected a whole number from 0 to 2^64-1, not -7"},
+		{`{"kind":[]}`, "kind: expected a text, not an array"},
+		{`{"wait":"yes"}`, "wait: expected true or false, not a string"},
 		{strings.Repeat(" ", 2<<20), "longer than"},
 	} {
 		_, err := ReadAll(strings.NewReader(good + "\n" + c.text + "\n" + good))
 		var at *LineError
 		if !errors.As(err, &at) || at.Line != 3 || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: %v; want line 3 and %q", c.text, err, c.want)
+		}
+	}
+	// So is a last line without a line break, if it is complete.
+	for _, text := range []string{`[{"t":1,"kind":"run"}]`, `{"t":1,"kind":"nonsense"}`, "words"} {
+		if events, err := ReadAll(strings.NewReader(text)); err == nil {
+			t.Errorf("%q as the last line: %v", text, events)
 		}
 	}
 	// The incomplete line of a killed process is no error.

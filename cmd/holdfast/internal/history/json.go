@@ -1,11 +1,8 @@
 package history
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -94,13 +91,8 @@ func text(b []byte, key, v string) []byte {
 // partly understood history would be judged in part.
 func (e *Event) UnmarshalJSON(line []byte) error {
 	var w wire
-	dec := json.NewDecoder(bytes.NewReader(line))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&w); err != nil {
+	if err := Unmarshal(line, &w); err != nil {
 		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one JSON value in the line")
 	}
 	out := Event{
 		T: w.T, Client: w.Client, ID: w.ID, Name: w.Name, Target: w.Target, Text: w.Text, TTL: w.TTL,

@@ -114,7 +114,7 @@ func (d *decoder) read(file string, r io.Reader) error {
 			var e Event
 			if bad := e.UnmarshalJSON(trimmed); bad == nil {
 				d.keep(e)
-			} else if err == nil {
+			} else if err == nil || !errors.Is(bad, io.ErrUnexpectedEOF) {
 				return &LineError{file, n, bad}
 			}
 		}
