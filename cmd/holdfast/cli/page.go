@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -18,11 +19,31 @@ func createPage(flag, path string) (*page, error) {
 	if path == "" {
 		return &page{}, nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".holdfast-page-*")
+	target, err := replaceable(path)
 	if err != nil {
 		return nil, usagef("%s %s: %v", flag, show(path), err)
 	}
-	return &page{flag, path, f}, nil
+	f, err := os.CreateTemp(filepath.Dir(target), ".holdfast-page-*")
+	if err != nil {
+		return nil, usagef("%s %s: %v", flag, show(path), err)
+	}
+	return &page{flag, target, f}, nil
+}
+
+// replaceable returns the path of the file that a page replaces, which may not exist yet. A link
+// stays, and leads to the page. Anything but a file is refused: a rename would put a file in the
+// place of a device such as /dev/null.
+func replaceable(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return path, nil
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", errors.New("it exists, and is not a file")
+	}
+	return filepath.EvalSymlinks(path)
 }
 
 // write fills the file and renames it to its path.
