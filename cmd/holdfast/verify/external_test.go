@@ -128,6 +128,28 @@ func TestExternalSilent(t *testing.T) {
 		!strings.Contains(strings.Join(r.Notes, "\n"), "has not answered the order") {
 		t.Errorf("%v %+v", err, r)
 	}
+	// verify has killed them.
+	if text := strings.Join(r.Notes, "\n"); strings.Contains(text, "by itself") ||
+		!strings.Contains(text, "worker process p1.1 failed: ") {
+		t.Errorf("%s", text)
+	}
+}
+
+// A worker that is never ready is to blame if it is of another lock, otherwise the store is.
+func TestNotReady(t *testing.T) {
+	for external, want := range map[string]string{
+		"": "context deadline exceeded: ", "x": "",
+	} {
+		for says, after := range map[string]string{"": "", "no route\n": ": no route"} {
+			r, p := &run{Options: Options{External: external}}, &process{name: "p1.1"}
+			_, _ = p.stderr.Write([]byte(says))
+			err := r.notReady(p)
+			if text := want + "worker process p1.1 is not ready within 1m0s" + after; err.Error() != text ||
+				errors.As(err, new(*WorkerError)) != (external != "") {
+				t.Errorf("%q: %v", external, err)
+			}
+		}
+	}
 }
 
 func TestExternalAddress(t *testing.T) {

@@ -48,6 +48,14 @@ func (e *WorkerError) Error() string {
 	return fmt.Sprintf("worker process %s ended by itself with code %d", e.Process, e.Code)
 }
 
+// note is the error with the name of the worker. verify has killed it, or it has ended by itself.
+func (e *WorkerError) note() string {
+	if e.Text == "" {
+		return e.Error()
+	}
+	return fmt.Sprintf("worker process %s failed: %s", e.Process, e.Text)
+}
+
 // tail keeps the end of its input.
 type tail struct {
 	mu  sync.Mutex

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -51,8 +52,7 @@ func (r *run) launch(ctx context.Context) error {
 	}
 	if !ready {
 		i := slices.IndexFunc(r.workers, func(p *process) bool { return !p.running() })
-		return fmt.Errorf("worker processes are not ready within %v: %w: %s", launchLimit, context.DeadlineExceeded,
-			r.workers[i].stderr.String())
+		return r.notReady(r.workers[i])
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,6 +60,19 @@ func (r *run) launch(ctx context.Context) error {
 		r.followers.Go(func() { r.follow(p) })
 	}
 	return nil
+}
+
+// notReady is the error of a worker that runs and is not ready in time. For one of holdfast the store
+// has not answered. Another lock's worker may be silent for any reason.
+func (r *run) notReady(p *process) error {
+	text := fmt.Sprintf("worker process %s is not ready within %v", p.name, launchLimit)
+	if says := p.stderr.String(); says != "" {
+		text += ": " + says
+	}
+	if r.External != "" {
+		return &WorkerError{Process: p.name, Code: -1, Text: text}
+	}
+	return fmt.Errorf("%w: %s", context.DeadlineExceeded, text)
 }
 
 // start starts process number i, for its run number runNumber.
@@ -120,10 +133,11 @@ func (r *run) follow(p *process) {
 	}
 	// No other code records its death.
 	r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
-	if err == nil {
-		err = &WorkerError{Process: p.name}
+	worker := &WorkerError{Process: p.name}
+	if !errors.As(err, &worker) {
+		err = worker
 	}
-	r.note("worker process %s ended by itself: %v", p.name, err)
+	r.note("%s", worker.note())
 	if finishing {
 		return
 	}
