@@ -67,7 +67,7 @@ func (o *Outcome) text(columns int) string {
 func (o *Outcome) Line() string {
 	reason := func(p *Part) string {
 		if p.Err != nil {
-			return " (" + p.Err.Error() + ")"
+			return " (" + strings.Join(strings.Fields(p.Err.Error()), " ") + ")" // it may have the output of a server
 		}
 		var classes []string
 		for _, f := range p.Found {
@@ -81,10 +81,16 @@ func (o *Outcome) Line() string {
 		return " (" + strings.Join(classes, ", ") + ")"
 	}
 	broke, survived := "broke", "holdfast survived"
-	if !o.Broke {
+	switch {
+	case o.Unsound.Err != nil:
+		broke = "NOT COMPLETED"
+	case !o.Broke:
 		broke = "DID NOT BREAK as documented"
 	}
-	if !o.Survived {
+	switch {
+	case o.Sound.Err != nil:
+		survived = "holdfast's run NOT COMPLETED"
+	case !o.Survived:
 		survived = "HOLDFAST DID NOT SURVIVE"
 	}
 	return fmt.Sprintf("%-26s %-5s %s%s; %s%s", o.Row.ID, o.Row.Class, broke, reason(&o.Unsound), survived,

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -42,6 +43,18 @@ func TestVerdictFromRecord(t *testing.T) {
 	o.Row.except = []history.Class{history.S1}
 	if o.judge(); !o.Survived || len(o.Sound.Found) == 0 {
 		t.Errorf("an excepted class counts, or is not shown: %+v", o.Sound.Found)
+	}
+}
+
+// A run that could not be completed says nothing about the lock. The line remains one line.
+func TestLineOfARunThatFailed(t *testing.T) {
+	o := handMade()
+	o.Unsound.Err = errors.New("redis-server ended at once: no memory\nno memory")
+	o.Sound.Err = o.Unsound.Err
+	o.Broke, o.Survived = false, false
+	const why = " (redis-server ended at once: no memory no memory)"
+	if line := o.Line(); !strings.HasSuffix(line, "NOT COMPLETED"+why+"; holdfast's run NOT COMPLETED"+why) {
+		t.Errorf("%q", line)
 	}
 }
 
