@@ -44,8 +44,11 @@ func (c *checker) endState() {
 	}
 	for _, key := range order {
 		if was, is := c.at(first[key]), c.at(last[key]); is.Value > was.Value {
-			c.violation(L4, "", nil, []Event{*was, *is}, "%d more %s of %s than at the start", is.Value-was.Value, is.Target,
-				is.Client)
+			of := ""
+			if is.Client != "" {
+				of = " of " + is.Client
+			}
+			c.violation(L4, "", nil, []Event{*was, *is}, "%d more %s%s than at the start", is.Value-was.Value, is.Target, of)
 		}
 	}
 	c.verdicts[L4].fact(factStates, states)

@@ -24,6 +24,13 @@ func TestReport(t *testing.T) {
 	if !strings.HasPrefix(text, "clean\n") || !strings.Contains(text, "broken, but not promised here, once") {
 		t.Errorf("an exception reads\n%s", text)
 	}
+	for client, want := range map[string]string{"": "4 more fds than at", "p1": "4 more fds of p1 than at"} {
+		gauges := []Event{{T: 1, Kind: Gauge, Client: client, Target: "fds"},
+			{T: 2, Kind: Gauge, Client: client, Target: "fds", Value: 4}}
+		if text := Check(gauges, Options{}).String(); !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
 	if text := Check(nil, Options{}).String(); !strings.HasPrefix(text, "inconclusive\n") {
 		t.Errorf("no history reads\n%s", text)
 	}
