@@ -25,10 +25,10 @@ that breaks it. Then run holdfast in the same order of events.
 
 The lab starts its own servers, each if an algorithm needs it, and ends them: redis-server, MariaDB
 and PostgreSQL, which only this user can reach, and ZooKeeper, which all users of this machine can
-reach meanwhile. Algorithms whose server is not installed are left out. With --store redis://... the algorithms on Redis that need only one server, and do not
-kill it, use that server, and those of other stores are left out. They write under a prefix of
-their own (hf:lab:...), set an expiry on every key, and remove their keys. The lab ignores
-HOLDFAST_URL.`
+reach meanwhile. Algorithms whose server is not installed are left out. With --store redis://... the
+algorithms on Redis that need only one server, and do not kill it, use that server, and those of
+other stores are left out. They write under a prefix of their own (hf:lab:...), set an expiry on
+every key, and remove their keys. The lab ignores HOLDFAST_URL.`
 
 func (a *app) labCommand() *cobra.Command {
 	c := &cobra.Command{
