@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Find returns the path of a program, from PATH or else from the first of the folders (patterns)
@@ -76,10 +77,14 @@ type process struct {
 	done chan struct{} // closed when it has ended
 }
 
+// outputLimit is how long the output of a program is read after its end. A child may have it open for
+// ever, for example the server of a script that did not use exec.
+const outputLimit = 5 * time.Second
+
 // start runs a program whose output goes to out.
 func start(cmd *exec.Cmd, out *output) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, outputLimit
 	started := make(chan error, 1)
 	Tie(cmd, func() {
 		err := cmd.Start()

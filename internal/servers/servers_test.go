@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func TestOutput(t *testing.T) {
@@ -27,5 +30,26 @@ func TestAwaitEnded(t *testing.T) {
 	}
 	if err := s.Await(t.Context(), func() error { <-s.current().done; return nil }); !errors.Is(err, ErrEnded) {
 		t.Errorf("Await: %v; want ErrEnded", err)
+	}
+}
+
+// A killed server has ended although a child of it remains, with the output open.
+func TestKillLeavesTheOutputOpen(t *testing.T) {
+	var s Server
+	if err := s.Start(exec.Command("sh", "-c", "sleep 60 & echo $!; wait")); err != nil {
+		t.Fatal(err)
+	}
+	child := 0
+	err := s.Await(t.Context(), func() (err error) {
+		child, err = strconv.Atoi(strings.TrimSpace(s.Output(100)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(child, syscall.SIGKILL) }()
+	began := time.Now()
+	if err := s.Kill(); err != nil || time.Since(began) > 30*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
