@@ -39,7 +39,7 @@ type pair struct {
 	replication      *relay.Relay // the replica follows through it
 }
 
-// pair starts both, and returns when the replica is in sync.
+// pair starts both, and returns when the replica has confirmed everything.
 func (p *scenario) pair() *pair {
 	r := &pair{scenario: p, primary: p.own()}
 	var err error
@@ -48,11 +48,17 @@ func (p *scenario) pair() *pair {
 	})
 	p.must(err)
 	p.cleanup = append(p.cleanup, r.replication.Close)
+	// WAIT counts replicas that have confirmed what the primary had sent at the last command of the
+	// connection. A PING to replicas just before the link is cut would be part of that.
+	p.server(r.primary.URL(), "CONFIG", "SET", "repl-ping-replica-period", "3600")
 	r.replica = p.own(r.primary.Follow(r.replication.Addr)...)
 	p.use(r.primary)
-	p.until("the replica is in sync", func() bool {
+	p.until("the replica has confirmed everything", func() bool {
+		info := p.server(r.primary.URL(), "INFO", "replication").Text
+		_, sent, _ := strings.Cut(info, "master_repl_offset:")
+		sent, _, _ = strings.Cut(sent, "\r\n")
 		return strings.Contains(p.server(r.replica.URL(), "INFO", "replication").Text, "master_link_status:up") &&
-			strings.Contains(p.server(r.primary.URL(), "INFO", "replication").Text, "state=online")
+			strings.Contains(info, "state=online,offset="+sent+",")
 	})
 	p.rec.add(Event{Lane: Stage, Kind: Shows, Text: "a primary and a replica, in sync"},
 		history.Event{Kind: history.Leader, Target: "primary"})
