@@ -210,12 +210,13 @@ func TestClocksApart(t *testing.T) {
 // at the request of a client that does not know about the clock. The push is ignored.
 func TestPushedByAWrongClock(t *testing.T) {
 	t.Parallel()
-	s := withClock(t, setQuarantine)
-	a := open(t, s.backend(s.ways.addrs()), "a", setQuarantine)
-	b := open(t, s.backend(s.addrs()), "b", setQuarantine)
+	const ttl = 10 * time.Second
+	s := withClock(t, ttl)
+	a := open(t, s.backend(s.ways.addrs()), "a", ttl)
+	b := open(t, s.backend(s.addrs()), "b", ttl)
 	asked := time.Now()
 	get(t, a, try("x", "a-1"))
-	time.Sleep(setQuarantine / 2) // the place in the queue lasts longer than the lease
+	time.Sleep(ttl / 2) // the place in the queue lasts longer than the lease
 	req := try("x", "b-1")
 	req.Wait = true
 	reply, err := b.Acquire(within(t), req)
@@ -224,7 +225,7 @@ func TestPushedByAWrongClock(t *testing.T) {
 	}
 	s.ways.each((*testenv.TCPProxy).Hole)
 	m := member(t, s.group, 1)
-	c, err := m.Join(within(t), driver.SessionConfig{ID: "c", TTL: setQuarantine}, redislock.Hooks{})
+	c, err := m.Join(within(t), driver.SessionConfig{ID: "c", TTL: ttl}, redislock.Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,19 +234,19 @@ func TestPushedByAWrongClock(t *testing.T) {
 	if err != nil || len(r.Holders) != 1 || len(r.Waiters) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	s.clock.Jump(r.Holders[0].Left + setQuarantine/8)
+	s.clock.Jump(r.Holders[0].Left + ttl/8)
 	var quarantined *redislock.Newborn // it has been noticed before
 	if reply, _, err := c.Ask(within(t), try("x", "c-1"), 0); err == nil && reply.Holder == nil || err != nil &&
 		!errors.As(err, &quarantined) {
 		t.Fatalf("the server has not handed it over: %+v, %v", reply, err)
 	}
-	for over := time.After(time.Until(asked.Add(setQuarantine))); ; {
+	for over := time.After(time.Until(asked.Add(ttl))); ; {
 		select {
 		case token := <-reply.Wake:
 			if token == 0 { // asking again does no harm
 				continue
 			}
-			t.Fatalf("a second holder %v after the first, whose lease was of %v", time.Since(asked), setQuarantine)
+			t.Fatalf("a second holder %v after the first, whose lease was of %v", time.Since(asked), ttl)
 		case <-over:
 		}
 		break
