@@ -44,7 +44,7 @@ var postgresRows = []Row{
 			B locks
 			A unlocks
 			B unlocks`,
-		sound: rivalTries,
+		sound: rivalOfAnyClock,
 	},
 	{
 		ID: "pg-check-insert", Store: Postgres, Title: "a check and an insert in one transaction, READ COMMITTED", job: gift,

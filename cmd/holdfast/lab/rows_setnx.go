@@ -43,7 +43,7 @@ var setnxRows = []Row{
 			B works
 			B releases
 			A unlocks`,
-		sound: rivalTries,
+		sound: rivalOfAnyClock,
 	},
 	{
 		ID: "setnx-getset-race", Title: "SETNX and GETSET of a timestamp, two at once", job: points, Class: "S1",

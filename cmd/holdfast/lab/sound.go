@@ -95,12 +95,21 @@ func cutOff(p *scenario) {
 	h.ends()
 }
 
-// rivalTries: B, with any time on its clock, tries the lock while A holds it.
-func rivalTries(p *scenario) {
+// rivalTries: B tries the lock while A holds it.
+func rivalTries(p *scenario) { rival(p, "") }
+
+// rivalOfAnyClock: the same, for rows about the clocks of clients.
+func rivalOfAnyClock(p *scenario) {
+	rival(p, "B's clock may show any time: clients send no times to the server")
+}
+
+func rival(p *scenario, note string) {
 	a, b := p.user("A"), p.user("B")
 	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
-	p.show("B's clock may show any time: clients send no times to the server")
+	if note != "" {
+		p.show("%s", note)
+	}
 	p.want(b.tries() == nil, "B got the lock that A holds")
 	p.writes("A", used, g.Token())
 	g.ends()
