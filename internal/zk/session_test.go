@@ -95,7 +95,7 @@ func TestRequestIsBoundToItsSession(t *testing.T) {
 	proxy := testenv.Proxy(t, server.Addr)
 	other := dial(t, on(server.Addr))
 	cfg := on(proxy.Addr)
-	cfg.Timeout = 600 * time.Millisecond
+	cfg.Timeout = 4 * time.Second // a shorter session ends on a busy machine
 	a := dial(t, cfg)
 	create(t, a, "/lock", zk.Ephemeral)
 	proxy.Refuse()
