@@ -86,24 +86,29 @@ func (l queue) groups(dir string) []group {
 // inspect returns the record of a name as the leader knows it.
 func (l *link) inspect(ctx context.Context, name string) (driver.Record, error) {
 	dir := l.b.folder(name)
-	for range manyTries {
+	for tries := 1; ; tries++ {
 		all, err := l.list(ctx, dir, dir+"/"+locksDir, dir+"/"+leasesDir)
 		if err != nil {
 			return driver.Record{Name: name}, err
 		}
-		if r, err := l.describe(ctx, name, dir, all); !errors.Is(err, errVanished) {
+		r, err := l.describe(ctx, name, dir, all)
+		switch {
+		case !errors.Is(err, errVanished):
 			return r, err
+		case tries == manyTries && len(r.Holders) > 0: // many holders come and go
+			return r, nil
+		case tries == manyTries:
+			return driver.Record{Name: name}, errContention
 		}
 	}
-	return driver.Record{Name: name}, errContention
 }
 
-// errVanished: the nodes of all holders were gone when they were read. Grants may have ended, or
-// moved to other nodes, which only a new listing shows.
-var errVanished = errors.New("the holders' nodes are gone")
+// errVanished: the node of a holder was gone when it was read. The grant may have ended, or moved to
+// another node. The next waiter may have the lock. Only a new listing shows that.
+var errVanished = errors.New("a holder's node is gone")
 
-// describe makes a record from the listings of a lock's folder, its locks and its leases. It may
-// return errVanished.
+// describe makes a record from the listings of a lock's folder, its locks and its leases. With
+// errVanished it returns what it could read.
 func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing) (driver.Record, error) {
 	r := driver.Record{Name: name}
 	top, waiters, leases := parseDir(all[0].Names), parseDir(all[1].Names).queue, permitsOf(parseDir(all[2].Names).queue)
@@ -141,7 +146,7 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 	vanished := false
 	for i, n := range nodes {
 		if errors.Is(n.Err, zk.ErrNoNode) {
-			vanished = true
+			vanished = vanished || i < len(holds)
 			continue
 		}
 		if n.Err != nil {
@@ -183,10 +188,10 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 			r.Limit, r.Set = cmp.Or(set, limit), set != 0
 		}
 	}
+	if vanished {
+		return r, errVanished
+	}
 	if len(r.Holders) == 0 && r.Waiting == 0 {
-		if vanished {
-			return driver.Record{Name: name}, errVanished
-		}
 		// There are only marks whose time is over.
 		if r.Kind == driver.Lock && (len(waiters)+len(leases) > 0 || top.limit) {
 			all[0].Names = slices.DeleteFunc(all[0].Names, contends)
@@ -224,7 +229,11 @@ func (l *link) otherThan(ctx context.Context, dir string, kind driver.Kind) (str
 		case driver.Latch:
 			all[0].Names = slices.DeleteFunc(all[0].Names, func(n string) bool { return n == latchNode })
 		}
-		if r, err := l.describe(ctx, "", dir, all); !errors.Is(err, errVanished) {
+		r, err := l.describe(ctx, "", dir, all)
+		if errors.Is(err, errVanished) && len(r.Holders)+r.Waiting > 0 {
+			err = nil // the others show the kind
+		}
+		if !errors.Is(err, errVanished) {
 			return kindName[r.Kind], err
 		}
 	}

@@ -2,6 +2,7 @@ package zklock_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,65 @@ func TestLatchUnknownToTheServer(t *testing.T) {
 				t.Errorf("the record is %+v; want 4 left", rec)
 			}
 			must(t, "RemoveLatch", a.RemoveLatch(within(t), name))
+		})
+	}
+}
+
+// A client has listed the nodes of a name, and stops before it reads them. Meanwhile the lock is handed
+// over, or a reader's grant moves. The record is one that the name has had: it neither shows a waiter
+// and no holder, nor leaves out a grant that has not ended.
+func TestHolderChangesBeforeItIsRead(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
+	handOver := func(name string) (change func(), want func() []uint64) {
+		held, r := a.get(a.req(name)), b.req(name)
+		waits := b.refused(r)
+		var next driver.Hold
+		return func() { a.release(held); next = b.woken(r, waits) }, func() []uint64 { return []uint64{next.Token} }
+	}
+	adopt := func(name string) (change func(), want func() []uint64) {
+		one, two := a.get(a.shared(name)), a.get(a.shared(name))
+		return func() { must(t, "Adopt", b.Adopt(within(t), one, b.shared(name).ID, "")) },
+			func() []uint64 { return []uint64{one.Token, two.Token} }
+	}
+	inspect := func(p *peer, name string) (driver.Record, error) { return p.Inspect(within(t), name) }
+	list := func(p *peer, name string) (driver.Record, error) {
+		all, err := p.List(within(t), name, "", 1)
+		return append(all, driver.Record{})[0], err
+	}
+	for name, c := range map[string]struct {
+		suffix string
+		begin  func(name string) (change func(), want func() []uint64)
+		read   func(p *peer, name string) (driver.Record, error)
+	}{
+		"Inspect, hand-over": {"-lock-", handOver, inspect},
+		"List, hand-over":    {"-lock-", handOver, list},
+		"Inspect, reader":    {"-__READ__", adopt, inspect},
+		"List, reader":       {"-__READ__", adopt, list},
+	} {
+		t.Run(name, func(t *testing.T) {
+			late, stopped, proceed := stopAt(t, cfg, readOf(cfg.Root+"/"+name+"/_c_", c.suffix))
+			p := newPeer(t, late)
+			change, want := c.begin(name)
+			result := make(chan error, 1)
+			var r driver.Record
+			go func() {
+				var err error
+				r, err = c.read(p, name)
+				result <- err
+			}()
+			<-stopped
+			change()
+			proceed()
+			must(t, "the read", <-result)
+			var tokens []uint64
+			for _, h := range r.Holders {
+				tokens = append(tokens, h.Token)
+			}
+			if !slices.Equal(tokens, want()) || r.Waiting != 0 {
+				t.Errorf("tokens %d hold and %d wait; want %d and none", tokens, r.Waiting, want())
+			}
 		})
 	}
 }
