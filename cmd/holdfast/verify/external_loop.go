@@ -31,6 +31,7 @@ type externalAttempt struct {
 	name    string
 	call    int64
 	answers chan *reply
+	valid   int64 // until when the grant is known to have lasted
 
 	mu     sync.Mutex
 	order  string // the order without an answer
@@ -141,6 +142,7 @@ func (l *externalLoop) once() error {
 	switch {
 	case a.ok():
 		t.record(history.Event{T: a.t, Kind: history.Granted, Token: a.Token})
+		t.valid = a.t
 		w.grants.Add(1)
 		l.pause = 0
 		return l.work(t, a.Token)
@@ -179,6 +181,7 @@ func (l *externalLoop) work(t *externalAttempt, token uint64) error {
 	q := request{client: w.p.name, id: t.id, name: t.name, token: token}
 	held, err := l.held(t)
 	if err != nil {
+		t.recordEnd()
 		return err
 	}
 	value, begun := int64(0), false
@@ -195,6 +198,7 @@ func (l *externalLoop) work(t *externalAttempt, token uint64) error {
 	}
 	for ; left > 0 && held && backoff.Sleep(w.work, min(left, step)); left -= step {
 		if held, err = l.held(t); err != nil {
+			t.recordEnd()
 			return err
 		}
 	}
@@ -237,11 +241,21 @@ func (l *externalLoop) held(t *externalAttempt) (bool, error) {
 		return false, err
 	case a.ok():
 		t.record(history.Event{T: sent, Kind: history.Held})
+		t.valid = sent
 	case a.Error == "":
 		t.record(history.Event{T: a.t, Kind: history.Lost})
 		return false, nil
 	}
 	return true, nil
+}
+
+// recordEnd records that the grant may have ended before the worker, unless verify has ended that. A
+// program that ends by an exception releases its locks first, and some stores release the locks of a
+// connection that ends.
+func (t *externalAttempt) recordEnd() {
+	if !t.w.p.endExpected() {
+		t.w.rec.Record(history.Event{T: t.valid, Kind: history.Release, ID: t.id, Name: t.name})
+	}
 }
 
 func (t *externalAttempt) lostAt() int64 {

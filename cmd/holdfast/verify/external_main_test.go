@@ -33,10 +33,10 @@ func runExternal(which string) error {
 	if err != nil {
 		return err
 	}
-	w := &testLock{broken: which == "broken", addr: u.Host, leases: map[int64]*testLease{}}
+	w := &testLock{broken: which == "broken", unwinds: which == "unwinds", addr: u.Host, leases: map[int64]*testLease{}}
 	var hello, answer string
 	switch which {
-	case "sound", "broken":
+	case "sound", "broken", "unwinds":
 		hello = `{"worker":"` + which + `","wait":true}`
 	case "misspelt":
 		hello = `{"worker":"x","token":true}`
@@ -65,7 +65,7 @@ func runExternal(which string) error {
 		case which == "silent" && warm:
 			fmt.Printf(`{"id":%d,"ok":true}`+"\n", o.ID)
 			warm = o.Do != "unlock" || o.ID < warmUps
-		case which == "sound" || which == "broken":
+		case which == "sound" || which == "broken" || which == "unwinds":
 			go w.do(o)
 		}
 	}
@@ -76,12 +76,15 @@ func runExternal(which string) error {
 }
 
 // testLock is SET NX PX on one Redis. Sound: it renews, trusts its own clock, and deletes only its
-// own key. Broken: it does none of this, and its lease is a quarter of the TTL.
+// own key. Broken: it does none of this, and its lease is a quarter of the TTL. Unwinds: it is sound, and
+// ends at the first order about a lock that others take, too. It first releases that lock, as programs
+// do that end by an exception.
 type testLock struct {
-	broken bool
-	addr   string
-	mu     sync.Mutex // also of the output
-	leases map[int64]*testLease
+	broken  bool
+	unwinds bool
+	addr    string
+	mu      sync.Mutex // also of the output
+	leases  map[int64]*testLease
 }
 
 type testLease struct {
@@ -108,6 +111,9 @@ func (w *testLock) do(o externalOrder) {
 		l := w.leases[o.ID]
 		ok = w.broken || time.Now().Before(l.until)
 		w.mu.Unlock()
+		if w.unwinds && strings.HasSuffix(l.name, "/mutex/0") {
+			w.unwind(l)
+		}
 	case "unlock":
 		w.mu.Lock()
 		l := w.leases[o.ID]
@@ -122,6 +128,18 @@ func (w *testLock) do(o externalOrder) {
 	default:
 		w.say(`{"id":%d,"ok":%v}`, o.ID, ok)
 	}
+}
+
+// unwind ends the process after two others have had the lock: the grant of the first has been read then.
+func (w *testLock) unwind(l *testLease) {
+	_, _ = w.unlock(l, false)
+	for owners := map[string]bool{}; len(owners) < 2; time.Sleep(time.Millisecond) { // no event reports it
+		const script = `return {ok = redis.call('GET',KEYS[1]) or ''}`
+		if owner, err := w.redis("EVAL", script, "1", l.name); err == nil && owner != "OK" {
+			owners[owner] = true
+		}
+	}
+	os.Exit(1)
 }
 
 func (w *testLock) lock(o externalOrder) (bool, error) {

@@ -3,6 +3,7 @@ package verify
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,23 @@ func TestExternal(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A worker that ends by itself may have released its locks before. The next grants then violate nothing.
+func TestExternalUnwinds(t *testing.T) {
+	t.Parallel()
+	o := externalOptions(t, testenv.Redis(t).URL(), "unwinds")
+	first := filepath.Join(t.TempDir(), "first") // of the processes; the others are sound
+	o.External = "mkdir '" + first + "' 2>/dev/null || export " + externalEnv + "=sound; " +
+		strings.Replace(o.External, externalEnv+"='unwinds' ", externalEnv+"=${"+externalEnv+":-unwinds} ", 1)
+	o.Processes, o.Names, o.Kinds, o.Ops = 2, 1, []string{KindNone}, 100
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Outcome != history.Inconclusive || !strings.Contains(strings.Join(r.Notes, "\n"), "ended by itself") {
+		t.Error(r.Text())
+	}
 }
 
 // A worker that does not keep to the protocol ends the run with an error, or makes it inconclusive.
