@@ -255,11 +255,14 @@ func (c *Client) finishTask(t *task) {
 }
 
 // awaitBriefly waits for the first answer, at most 20 ms.
-func (t *task) awaitBriefly() {
+func (t *task) awaitBriefly() { awaitBriefly(t.answered) }
+
+// awaitBriefly waits until done is closed, at most 20 ms.
+func awaitBriefly(done <-chan struct{}) {
 	timer := time.NewTimer(20 * time.Millisecond)
 	defer timer.Stop()
 	select {
-	case <-t.answered:
+	case <-done:
 	case <-timer.C:
 	}
 }

@@ -102,7 +102,7 @@ func (w *nameWatch) run(ctx context.Context) {
 	defer func() {
 		stop()
 		cancel()
-		<-ended
+		awaitBriefly(ended)
 	}()
 	pause := backoff.Pause{First: 5 * gather, Most: w.c.TTL() / 3}
 	for w.wait(ctx) {
@@ -132,9 +132,9 @@ func (w *nameWatch) run(ctx context.Context) {
 	}
 }
 
-// listen receives the hints of a store that has them, until ctx ends; then it closes ended. It
-// returns when the store would report the next change, so that none is missed before the first
-// look, or when the store does not answer soon.
+// listen receives the hints of a store that has them, until ctx ends; then it closes ended, which a
+// silent store may delay. It returns when the store would report the next change, so that none is
+// missed before the first look, or when the store does not answer soon.
 func (w *nameWatch) listen(ctx context.Context) (ended <-chan struct{}) {
 	done := make(chan struct{})
 	if !w.c.work.tryAdd() {

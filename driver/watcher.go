@@ -18,10 +18,11 @@ type Watcher interface {
 	// another name. The caller reads the record from the store and believes nothing else (R13).
 	// Holders and waiters pay nothing for a store without watchers.
 	//
-	// changed may be called concurrently, and does not block. Watch returns soon after ctx has
-	// ended, whatever the store does, and calls nothing afterwards. If it returns before, it can
-	// report nothing more, for example because a connection was lost. The caller may call it again,
-	// unless the error is final (IsFinal): the store cannot report changes, or refuses to.
+	// changed may be called concurrently, and does not block. Watch returns when ctx has ended, or
+	// after the client library's own time limit: package holdfast does not wait for it. It calls
+	// nothing afterwards. If it returns before, it can report nothing more, for example because a
+	// connection was lost. The caller may call it again, unless the error is final (IsFinal): the
+	// store cannot report changes, or refuses to.
 	Watch(ctx context.Context, prefix string, changed func(name string)) error
 }
 

@@ -122,6 +122,13 @@ func (e *env) callsWhileCut(together bool, ttl time.Duration, try func(what stri
 			return err
 		},
 	}
+	if !together { // it does not end by itself
+		calls["Watch"] = func(ctx context.Context) error {
+			for range c.Watch(ctx, e.prefix) {
+			}
+			return ctx.Err()
+		}
+	}
 	if !e.locksOnly() {
 		s, latch := c.Semaphore(e.name("s"), 3), c.Latch(e.name("l"))
 		calls["Semaphore.Acquire"] = func(ctx context.Context) error { _, err := s.Acquire(ctx, 2); return err }
