@@ -83,6 +83,12 @@ func (l queue) groups(dir string) []group {
 	return all
 }
 
+// has reports whether a node of that request is in l.
+func (l queue) has(uuid string) bool {
+	_, ok := l.find(uuid)
+	return ok && uuid != ""
+}
+
 // inspect returns the record of a name as the leader knows it.
 func (l *link) inspect(ctx context.Context, name string) (driver.Record, error) {
 	dir := l.b.folder(name)
@@ -129,6 +135,10 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		holds, waits = top.queue[:n].groups(dir), top.queue[n:].groups(dir)
 	case len(waiters) > 0 || len(leases) > 0 || top.limit:
 		r.Kind = driver.Semaphore
+		// The queue was listed first. A request that has taken permits since is in both lists.
+		for len(waiters) > 0 && leases.has(waiters[0].uuid) {
+			waiters = waiters[1:]
+		}
 		holds, waits = leases.groups(dir+"/"+leasesDir), waiters.groups(dir+"/"+locksDir)
 	default:
 		return r, nil

@@ -142,9 +142,9 @@ func TestLatchUnknownToTheServer(t *testing.T) {
 	}
 }
 
-// A client has listed the nodes of a name, and stops before it reads them. Meanwhile the lock is handed
-// over, or a reader's grant moves. The record is one that the name has had: it neither shows a waiter
-// and no holder, nor leaves out a grant that has not ended.
+// A client reads a name, and stops halfway. Meanwhile the lock is handed over, a reader's grant moves,
+// or a waiter takes permits. The record is one that the name has had: it neither shows a waiter and no
+// holder, nor leaves out a grant that has not ended, nor shows a request twice.
 func TestHolderChangesBeforeItIsRead(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
@@ -160,13 +160,19 @@ func TestHolderChangesBeforeItIsRead(t *testing.T) {
 		return func() { must(t, "Adopt", b.Adopt(within(t), one, b.shared(name).ID, "")) },
 			func() []uint64 { return []uint64{one.Token, two.Token} }
 	}
+	take := func(name string) (change func(), want func() []uint64) {
+		held, r := a.get(a.permits(name, 1, 1)), b.permits(name, 1, 1)
+		waits := b.refused(r)
+		var next driver.Hold
+		return func() { a.release(held); next = b.woken(r, waits) }, func() []uint64 { return []uint64{next.Token} }
+	}
 	inspect := func(p *peer, name string) (driver.Record, error) { return p.Inspect(within(t), name) }
 	list := func(p *peer, name string) (driver.Record, error) {
 		all, err := p.List(within(t), name, "", 1)
 		return append(all, driver.Record{})[0], err
 	}
 	for name, c := range map[string]struct {
-		suffix string
+		before string // the request that it stops before
 		begin  func(name string) (change func(), want func() []uint64)
 		read   func(p *peer, name string) (driver.Record, error)
 	}{
@@ -174,9 +180,15 @@ func TestHolderChangesBeforeItIsRead(t *testing.T) {
 		"List, hand-over":    {"-lock-", handOver, list},
 		"Inspect, reader":    {"-__READ__", adopt, inspect},
 		"List, reader":       {"-__READ__", adopt, list},
+		"Inspect, permits":   {"/leases", take, inspect},
+		"List, permits":      {"/leases", take, list},
 	} {
 		t.Run(name, func(t *testing.T) {
-			late, stopped, proceed := stopAt(t, cfg, readOf(cfg.Root+"/"+name+"/_c_", c.suffix))
+			text := readOf(cfg.Root+"/"+name+"/_c_", c.before)
+			if c.before == "/leases" {
+				text = cfg.Root + "/" + name + c.before // the first request about it lists it
+			}
+			late, stopped, proceed := stopAt(t, cfg, text)
 			p := newPeer(t, late)
 			change, want := c.begin(name)
 			result := make(chan error, 1)
