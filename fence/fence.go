@@ -55,6 +55,10 @@ type Tx interface {
 // A transaction that needs several resources calls Begin for each before anything else, in the same
 // order everywhere.
 //
+// Roll the transaction back at the first error of a statement. MySQL, MariaDB and SQLite may have
+// ended it then, for example at a deadlock, and the driver does not notice. A later statement of tx
+// would be committed by itself, under no token.
+//
 // The resource is any UTF-8 text of 1 to 512 bytes, compared byte for byte; the token is from 1 to
 // math.MaxInt64, the largest BIGINT. Begin is one statement. It is one round trip with MySQL, and
 // with PostgreSQL if the driver sends a query with parameters in one.

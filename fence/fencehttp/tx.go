@@ -16,6 +16,9 @@ import (
 // answers with a status below 400, the transaction is committed; otherwise, and if the handler
 // panics, it is rolled back, and the token is as before.
 //
+// The handler must give up, with a status from 400 on, at the first error of a statement: see
+// fence.Begin.
+//
 // The client gets no answer before the commit. So the answer is kept in memory until then. If the
 // commit fails, the client gets 503 or 500 in its place; after 500 the commit may have happened.
 // Until the transaction ends, other requests for the resource wait in the database.
