@@ -129,7 +129,7 @@ func (a *app) root() *cobra.Command {
 	c.SetFlagErrorFunc(flagError)
 	c.PersistentFlags().StringVar(&a.store, "store", "",
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
-	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
+	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),

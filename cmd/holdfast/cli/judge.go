@@ -53,10 +53,10 @@ func (a *app) judgeCommand() *cobra.Command {
 	f.out.register(c, "text", "json")
 	flags := c.Flags()
 	flags.StringVar(&f.html, "html", "", htmlUsage)
-	flags.DurationVar(&f.o.Slack, "slack", time.Second, slackUsage)
-	flags.DurationVar(&f.o.Margin, "margin", 0,
+	durationVar(flags, &f.o.Slack, "slack", time.Second, slackUsage)
+	durationVar(flags, &f.o.Margin, "margin", 0,
 		"how long before the end of its TTL a lease counts as over (default a tenth of the TTL, at most 15s)")
-	flags.DurationVar(&f.o.Notice, "notice", 25*time.Millisecond,
+	durationVar(flags, &f.o.Notice, "notice", 25*time.Millisecond,
 		"how late a program may notice that its lease was lost, if it does not know since when")
 	flags.StringSliceVar(&f.except, "except", nil, exceptUsage)
 	flags.IntVar(&f.o.MinGrants, "min-grants", verify.MinGrants, "a history with fewer grants is inconclusive")

@@ -120,14 +120,14 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringArrayVar(&o.also, "also", nil, "hold the lock `NAME` too (repeatable)")
 	f.IntVarP(&o.busyCode, "conflict-exit-code", "E", exitBusy, "exit `CODE` if the lock is taken or the wait timed out")
 	f.BoolVar(&o.skipOK, "skip-ok", false, "exit 0, silently, if the lock is taken or the wait timed out")
-	f.DurationVar(&o.every, "every", 0,
+	durationVar(f, &o.every, "every", 0,
 		"run once per tick, which is this long: do not wait, keep the name taken until the tick ends")
 	f.BoolVar(&o.retry, "retry-failed", false, "with --every or --min-hold: do not keep the name if COMMAND fails")
-	f.DurationVar(&o.minHold, "min-hold", 0, "keep the name taken at least this long, even if COMMAND ends earlier")
-	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and release the lock, after this long")
-	f.DurationVar(&o.lease, "lease", 0,
+	durationVar(f, &o.minHold, "min-hold", 0, "keep the name taken at least this long, even if COMMAND ends earlier")
+	durationVar(f, &o.maxHold, "max-hold", 0, "end COMMAND, and release the lock, after this long")
+	durationVar(f, &o.lease, "lease", 0,
 		"the lock lasts this long at most, also if this machine fails: COMMAND ends before, and the store then frees the name")
-	f.DurationVar(&o.poll, "poll", 0,
+	durationVar(f, &o.poll, "poll", 0,
 		"do not join the queue: try again after about this long, and then after longer pauses, at most --tries times")
 	f.IntVar(&o.tries, "tries", 60, "how often to try with --poll")
 	return c

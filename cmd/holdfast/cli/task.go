@@ -32,7 +32,7 @@ type taskOptions struct {
 func (o *taskOptions) register(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVarP(&o.shell, "command", "c", false, "run the one argument after -- with /bin/sh -c")
-	f.DurationVar(&o.killAfter, "kill-after", 0,
+	durationVar(f, &o.killAfter, "kill-after", 0,
 		"from TERM to KILL, at most a third of the TTL (default an eighth of it, at most 10s)")
 	f.StringVar(&o.note, "note", "", "a text that waiters and ls show")
 	f.Var(&o.labels, "label", "a label that waiters and ls show (`KEY=VALUE`; repeatable)")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -159,13 +158,8 @@ func example(f *pflag.Flag) string {
 
 // allowed says what the value of a flag must be. The flag library could not read text as one.
 func allowed(f *pflag.Flag, text string, err error) string {
-	_, number := strconv.ParseFloat(text, 64)
 	digits := text != "" && strings.Trim(text, "0123456789") == ""
 	switch kind := f.Value.Type(); {
-	case kind == "duration" && number == nil && strings.Trim(text, "+-.0123456789") == "":
-		return fmt.Sprintf("a time needs a unit, for example --%s %ss", f.Name, text)
-	case kind == "duration":
-		return "expected a time with its unit, for example 10s or 1m30s"
 	case f.Name == "token":
 		return `expected the number that "holdfast info" shows as the token`
 	case (kind == "int" || kind == "int64" || kind == "uint64") && digits:
@@ -238,7 +232,7 @@ func atMost(c *cobra.Command, flag string, d, most time.Duration) error {
 func positive(c *cobra.Command, flags ...string) error {
 	for _, name := range flags {
 		v := c.Flags().Lookup(name).Value.String()
-		if c.Flags().Changed(name) && (v == "0" || v == "0s" || strings.HasPrefix(v, "-")) {
+		if c.Flags().Changed(name) && (v == "0" || strings.HasPrefix(v, "-")) {
 			return usagef("--%s %s: it must be positive%s", name, v, helpHint(c))
 		}
 	}

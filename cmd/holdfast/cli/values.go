@@ -2,12 +2,13 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // seconds is a duration that a user may give as a plain number of seconds, as for flock.
@@ -26,23 +27,61 @@ func (s *seconds) String() string {
 func (s *seconds) Type() string { return "SECONDS" }
 
 func (s *seconds) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	const most = 1e9 // seconds, less than the largest time.Duration
-	n, nerr := strconv.ParseFloat(text, 64)
-	if nerr == nil && n >= 0 && n < most {
-		d, err = time.Duration(n*float64(time.Second)), nil
-	}
+	d, err := parseTime(text)
 	switch {
-	case nerr == nil && n < 0, err == nil && d < 0:
-		return errors.New("it must not be negative; 0 does not wait at all")
-	case nerr == nil && n >= most:
-		return fmt.Errorf("it must be less than %.0f seconds; leave it out to wait without a limit", most)
 	case err != nil:
-		return errors.New("expected seconds, such as 10 or 0.5, or a time with its unit, such as 1m30s")
+		return err
+	case d < 0:
+		return errors.New("it must not be negative; 0 does not wait at all")
 	}
 	s.d, s.set = d, true
 	return nil
 }
+
+// duration is the value of a flag for a time, as parseTime reads it.
+type duration struct{ d *time.Duration }
+
+// durationVar defines a flag for a time.
+func durationVar(f *pflag.FlagSet, to *time.Duration, name string, value time.Duration, usage string) {
+	*to = value
+	f.Var(duration{to}, name, usage)
+}
+
+// String returns "0" for zero: the flag library then shows no default.
+func (d duration) String() string {
+	if d.d == nil || *d.d == 0 {
+		return "0"
+	}
+	return span(*d.d)
+}
+
+func (duration) Type() string { return "duration" }
+
+func (d duration) Set(text string) (err error) {
+	*d.d, err = parseTime(text)
+	return err
+}
+
+// parseTime reads a time: 10 and 0.5 are seconds, and units are as in 1m30s, 24h and 7d12h.
+func parseTime(text string) (time.Duration, error) {
+	if strings.Trim(text, "+-.0123456789") == "" {
+		text += "s"
+	}
+	if before, after, ok := strings.Cut(text, "d"); ok {
+		days, err := strconv.ParseFloat(before, 64)
+		if err != nil {
+			return 0, errTime
+		}
+		text = strconv.FormatFloat(24*days, 'f', -1, 64) + "h" + after
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errTime
+	}
+	return d, nil
+}
+
+var errTime = errors.New("expected a time, such as 10 for seconds, or 1m30s, 0.5h, 7d")
 
 // labels collects KEY=VALUE.
 type labels map[string]string

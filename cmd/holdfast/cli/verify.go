@@ -112,27 +112,27 @@ func (a *app) verifyCommand() *cobra.Command {
 	}
 	f.out.register(c, "text", "json")
 	flags := c.Flags()
-	flags.DurationVar(&f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
+	durationVar(flags, &f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
 	flags.StringVar(&f.o.External, "worker", "",
 		"run `COMMAND` as each worker process: a lock other than holdfast")
 	flags.StringVar(&f.html, "html", "", htmlUsage)
 	flags.StringVar(&f.o.Dir, "keep", "",
 		"keep the histories in `DIR`, of your own, which must be empty or not exist (default: a temporary folder, kept if something was found)")
-	flags.DurationVar(&f.o.Duration, "duration", 30*time.Second, "how long the workers work")
+	durationVar(flags, &f.o.Duration, "duration", 30*time.Second, "how long the workers work")
 	flags.Int64Var(&f.o.Ops, "ops", 300_000, fmt.Sprintf(
 		"end earlier after this many grants, at most %d; judging takes 3.5 kB of memory for each", verify.MaxOps))
 	flags.IntVar(&f.o.Processes, "processes", 4, "worker processes")
 	flags.IntVar(&f.o.Clients, "clients", 2, "clients (sessions) in each process")
 	flags.IntVar(&f.o.Loops, "loops", 8, "goroutines that take locks, in each process")
 	flags.IntVar(&f.o.Names, "names", 2, "names of each kind of lock")
-	flags.DurationVar(&f.o.Pause, "pause", 0, "how long each goroutine rests between two locks, on average, for less load")
+	durationVar(flags, &f.o.Pause, "pause", 0, "how long each goroutine rests between two locks, on average, for less load")
 	flags.StringVar(&f.o.Mix, "mix", verify.MixAll, "kinds of locks: all that the store has, or mutex")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "repeat the schedule of faults of an earlier run (default: a random one)")
 	flags.StringSliceVar(&f.o.Kinds, "faults", nil, "do only these `KINDS` of faults (KIND[,KIND...], or none)")
 	flags.StringArrayVar(&f.hooks, "hook", nil, "another kind of fault, as `NAME=COMMAND` (repeatable)")
 	flags.StringSliceVar(&f.except, "except", nil, exceptUsage)
-	flags.DurationVar(&f.o.Slack, "slack", time.Second, slackUsage)
+	durationVar(flags, &f.o.Slack, "slack", time.Second, slackUsage)
 	kinds := append(verify.Kinds(), verify.KindNone)
 	_ = c.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("mix", cobra.FixedCompletions([]string{verify.MixAll, verify.MixMutex},
