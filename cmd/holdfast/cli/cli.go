@@ -127,6 +127,7 @@ func (a *app) root() *cobra.Command {
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(flagError)
+	c.SetHelpTemplate(helpTemplate)
 	c.PersistentFlags().StringVar(&a.store, "store", "",
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)

@@ -93,6 +93,7 @@ func (a *app) latchWait() *cobra.Command {
 			})
 		}),
 	}
+	alsoTimeout(c)
 	c.Flags().VarP(&wait, "wait", "w", "wait at most this long (`SECONDS` or a duration such as 1m30s)")
 	return c
 }

@@ -133,7 +133,8 @@ func TestCut(t *testing.T) {
 func TestTimes(t *testing.T) {
 	const day = 24 * time.Hour
 	for text, want := range map[string]time.Duration{"0": 0, "10": 10 * time.Second, "0.5": 500 * time.Millisecond,
-		"1m30s": 90 * time.Second, "50ms": 50 * time.Millisecond, "1d": day, "1.5d": 36 * time.Hour, "7d12h": 7*day + 12*time.Hour} {
+		"1m30s": 90 * time.Second, "50ms": 50 * time.Millisecond, "1d": day, "1.5d": 36 * time.Hour,
+		"7d12h": 7*day + 12*time.Hour} {
 		var s seconds
 		if err := s.Set(text); err != nil || s.d != want || !s.set {
 			t.Errorf("%s: %v, %v", text, s.d, err)
@@ -146,8 +147,8 @@ func TestTimes(t *testing.T) {
 			t.Errorf("-%s: %v, %v", text, d, err)
 		}
 	}
-	for _, text := range []string{"", "x", "-1", "-1s", "-1d", "NaN", "Inf", "Infd", "1e30", "1e10", "d", "1d2", "1dd", "200000d",
-		"9223372037", "0x10d"} {
+	for _, text := range []string{"", "x", "-1", "-1s", "-1d", "NaN", "Inf", "Infd", "1e30", "1e10", "d", "1d2", "1dd",
+		"200000d", "9223372037", "0x10d"} {
 		var s seconds
 		if s.Set(text) == nil {
 			t.Errorf("%s: %v", text, s.d)

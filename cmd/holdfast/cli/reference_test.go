@@ -33,7 +33,7 @@ func reference(t *testing.T) string {
 			t.Fatalf("%s --help: exit code %d: %s%s", c.CommandPath(), code, help, errs)
 		}
 		if len(path) > 0 {
-			help, _, _ = strings.Cut(help, "\nGlobal Flags:")
+			help, _, _ = strings.Cut(help, "\nFlags of all commands:")
 		}
 		fmt.Fprintf(&links, "[%s](#%s) ·\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"))
 		fmt.Fprintf(&page, "\n## %s\n\n%s.\n\n```text\n%s\n```\n", c.CommandPath(), c.Short, strings.TrimSpace(help))

@@ -111,6 +111,7 @@ func (a *app) runCommand() *cobra.Command {
 	o.register(c)
 	f := c.Flags()
 	f.BoolVarP(&o.noWait, "nonblock", "n", false, "do not wait: exit at once if the lock is taken")
+	alsoTimeout(c)
 	f.VarP(&o.wait, "wait", "w", "wait at most this long (`SECONDS` or a duration such as 1m30s)")
 	f.BoolVarP(&o.exclusive, "exclusive", "x", false,
 		"one holder at a time: the default; in ZooKeeper -x is the writer of a Curator read/write lock (refused with protocol=single)")

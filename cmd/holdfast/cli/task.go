@@ -46,8 +46,12 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 	case len(args) == 0:
 		return "", nil, usagef("the name of the lock is missing: %s", c.UseLine())
 	case dash < 0 && len(args) > 1:
-		return "", nil, usagef("put -- before the command: %s %s -- %s", c.CommandPath(), show(args[0]),
-			show(strings.Join(args[1:], " ")))
+		words := make([]string, len(args))
+		for i, a := range args {
+			words[i] = shellWord(a)
+		}
+		return "", nil, usagef("put -- before the command: %s%s %s -- %s", c.CommandPath(), given(c), words[0],
+			strings.Join(words[1:], " "))
 	case dash < 0 || dash == len(args):
 		return "", nil, usagef("the command is missing: %s", c.UseLine())
 	case dash != 1:

@@ -53,25 +53,6 @@ func atMostOne(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// helpCommand returns the command help. Its arguments are the words of another command.
-func helpCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [COMMAND...]",
-		Short: "Show the help of a command",
-		RunE: ours(func(c *cobra.Command, args []string) error {
-			about, rest, err := c.Root().Find(args)
-			switch {
-			case err != nil:
-				return err
-			case len(rest) > 0:
-				return commandsOnly(about, rest)
-			}
-			about.InitDefaultHelpFlag() // to list it
-			return about.Help()
-		}),
-	}
-}
-
 // commandsOnly refuses arguments of a command that only has subcommands.
 func commandsOnly(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -83,7 +64,61 @@ func commandsOnly(c *cobra.Command, args []string) error {
 			known = append(known, sub.Name())
 		}
 	}
-	return usagef("there is no command %s %s%s%s", c.CommandPath(), show(args[0]), meant(args[0], known), helpHint(c))
+	suggestion := meant(args[0], known)
+	if better := called[args[0]]; better != "" && !c.HasParent() {
+		suggestion = fmt.Sprintf(" (did you mean %s?)", better)
+	}
+	return usagef("there is no command %s %s%s%s", c.CommandPath(), show(args[0]), suggestion, helpHint(c))
+}
+
+// called are our commands by the names that other programs give them.
+var called = map[string]string{
+	"lock": "run", "acquire": "run", "exec": "run", "with": "run", "flock": "run",
+	"unlock": "break", "release": "break", "kill": "break", "steal": "break", "delete": "break", "rm": "break",
+	"list": "ls", "locks": "ls", "ps": "ls", "status": "ls", "top": "watch", "tail": "watch", "events": "watch",
+	"show": "info", "get": "info", "inspect": "info", "describe": "info", "stat": "info",
+	"lead": "elect", "campaign": "elect", "election": "elect", "semaphore": "sem", "check": "doctor",
+	"test": "verify", "torture": "verify", "migrate": "init", "setup": "init",
+}
+
+// alsoTimeout lets users write --timeout for --wait, as other programs call it.
+func alsoTimeout(c *cobra.Command) {
+	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "timeout" {
+			name = "wait"
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// given returns the flags of a command line as a user would type them, each with a space in front.
+func given(c *cobra.Command) string {
+	var b strings.Builder
+	c.Flags().Visit(func(f *pflag.Flag) {
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand
+		}
+		values := []string{f.Value.String()}
+		if several, ok := f.Value.(interface{ GetSlice() []string }); ok {
+			values = several.GetSlice()
+		}
+		for _, v := range values {
+			b.WriteString(" " + name)
+			if f.Value.Type() != "bool" {
+				b.WriteString(" " + shellWord(v))
+			}
+		}
+	})
+	return b.String()
+}
+
+// shellWord quotes a word for a shell if it needs that.
+func shellWord(word string) string {
+	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%") == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // together refuses flags that exclude each other.

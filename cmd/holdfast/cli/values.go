@@ -86,12 +86,14 @@ var errTime = errors.New("expected a time, such as 10 for seconds, or 1m30s, 0.5
 // labels collects KEY=VALUE.
 type labels map[string]string
 
-func (l *labels) String() string {
-	var list []string
+func (l *labels) String() string { return strings.Join(l.GetSlice(), ",") }
+
+// GetSlice returns each label as Set reads it.
+func (l *labels) GetSlice() (list []string) {
 	for _, k := range slices.Sorted(maps.Keys(*l)) {
 		list = append(list, k+"="+(*l)[k])
 	}
-	return strings.Join(list, ",")
+	return list
 }
 
 func (l *labels) Type() string { return "KEY=VALUE" }
