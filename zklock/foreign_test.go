@@ -21,7 +21,9 @@ func TestForeignChildrenIgnored(t *testing.T) {
 	z := newTree(t, server.Addr)
 	var foreign []string
 	for _, c := range []string{"abc", "0000000000", "_c_x", "_c_", "lock-", "x-lock-12", "x-lock-9999999999",
-		"_c_" + curatorUUID + "-latch-0000000000", "%zz"} {
+		"_c_" + curatorUUID + "-latch-0000000000", "%zz",
+		// A client that asked for the servers' clock has died.
+		"%holdfast:time-0000000000", "%holdfast:clock-0000000000"} {
 		foreign = append(foreign, z.make(cfg.Root+"/x/"+c, zk.Ephemeral))
 	}
 	slices.Sort(foreign)

@@ -35,7 +35,7 @@ func TestNamesRefused(t *testing.T) {
 		"a/locks/b":           "semaphore one level up",
 		"a/x-lock-0000000001": "node of the lock one level up", "a/50%-lock-0000000001": "node of the lock one level up",
 		"a/x__lock__-2147483648/b": "node of the lock",
-		"%holdfast":                "reserved", "a/%holdfast%a%0Ab": "reserved", "a/%holdfast:clock": "reserved",
+		"%holdfast":                "reserved", "a/%holdfast%a%0Ab": "reserved", "a/%holdfast:time": "reserved",
 		"zookeeper": "ZooKeeper's own", "zookeeper/quota": "ZooKeeper's own",
 	} {
 		ctx, h := within(t), driver.Hold{Name: name, ID: "x", Token: 1}

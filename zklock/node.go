@@ -58,6 +58,9 @@ const maxSequence = 1<<31 - 1 - 100_000
 // parseNode reads a child's name. It returns false if the child is no contender.
 func parseNode(name string) (node, bool) {
 	n := node{name: name}
+	if strings.HasPrefix(name, reserved) { // some end with a sequence number, too
+		return n, false
+	}
 	if rest, ok := strings.CutPrefix(name, "_c_"); ok && len(rest) > 36 && rest[36] == '-' {
 		n.uuid = rest[:36]
 	}

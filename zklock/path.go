@@ -16,7 +16,7 @@ const (
 	limitNode = reserved + ":limit" // a semaphore's limit that is set
 
 	// These exist only for a moment; see momentary.
-	clockNode   = reserved + ":clock" // also a prefix
+	clockNode   = reserved + ":time" // also a prefix; ":clock-" would end as Curator's "lock-" does
 	sealNode    = reserved + ":seal"
 	pendingNode = reserved + ":latch-" // a prefix: the announcement of a latch, or of a limit
 )
