@@ -3,7 +3,9 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -226,9 +228,11 @@ func (w *watcher) until(what string, is func(*holdfast.Event) bool) {
 	if w.e.h.Polled != "" || w.e.expires {
 		bound = patience
 	}
+	var seen []string
 	for end := time.After(bound); ; {
 		select {
 		case got := <-w.events:
+			seen = append(seen, fmt.Sprintf("%s %+v (%v)", got.event.Type, got.event.Record, got.err))
 			if got.err != nil && !w.errorsAllowed {
 				w.e.Fatalf("while %s was awaited: %v", what, got.err)
 			}
@@ -236,7 +240,7 @@ func (w *watcher) until(what string, is func(*holdfast.Event) bool) {
 				return
 			}
 		case <-end:
-			w.e.Fatalf("within %v no event reported: %s", bound, what)
+			w.e.Fatalf("within %v no event reported: %s; events:\n%s", bound, what, strings.Join(seen, "\n"))
 		}
 	}
 }
