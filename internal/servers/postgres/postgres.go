@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -73,8 +72,10 @@ func Unshare(a servers.Account) {
 	const line = 6 // a key, and the segment's number
 	if lines := strings.Split(string(b), "\n"); len(lines) > line {
 		if key := strings.Fields(lines[line]); len(key) == 2 {
-			// It may be gone, or the system lacks the program.
-			_ = exec.Command("ipcrm", "--shmem-id", key[1]).Run()
+			// It may be gone, or the system lacks the program. In a container root may not remove it.
+			if remove, err := a.Command("ipcrm", "--shmem-id", key[1]); err == nil {
+				_ = remove.Run()
+			}
 		}
 	}
 }
