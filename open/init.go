@@ -17,7 +17,7 @@ func tables(url string) (*sqlPool, error) {
 	if url == "" { // the embedded store
 		return nil, nil
 	}
-	scheme, _, err := cutScheme(url)
+	scheme, _, err := cutScheme(asRedis(url))
 	if err != nil || !slices.Contains(withTables, scheme) {
 		return nil, err
 	}
@@ -34,8 +34,8 @@ func tables(url string) (*sqlPool, error) {
 // is no such database, or the tables are of a later version), driver.ErrUnavailable,
 // driver.ErrUncertain. No error text has a password in it.
 func Init(ctx context.Context, url string) (place string, err error) {
-	if scheme, _, ok := strings.Cut(strings.ToLower(url), ":"); ok && quorums[scheme] != "" {
-		place, err = initQuorum(ctx, url)
+	if scheme, _, ok := strings.Cut(strings.ToLower(asRedis(url)), ":"); ok && quorums[scheme] != "" {
+		place, err = initQuorum(ctx, asRedis(url))
 		return place, Redact(err, url)
 	}
 	p, err := tables(url)

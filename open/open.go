@@ -17,6 +17,8 @@
 //	redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][,HOST...]
 //	                           a majority of 3 to 9 independent Redis servers, with
 //	                           ?quarantine=1m&prefix=hfq:; rediss+quorum:// over TLS
+//	valkey://..., valkeys://...
+//	                           the same as redis: and rediss:, also in valkey+sentinel and so on
 //	zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT]
 //	                           an ensemble, with ?session=10s&protocol=single&acl=private; zk://
 //	                           for short. ROOT is /holdfast if none is given; // is the top
@@ -63,8 +65,22 @@ func (s *Store) Watch(ctx context.Context, prefix string, changed func(name stri
 	return driver.Watch(ctx, s.Backend, prefix, changed)
 }
 
-// available are the schemes that Open knows.
-const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, redis+quorum://, rediss+quorum://, zookeeper://, zookeepers://, mysql://, mariadb://, postgres://, postgresql://"
+// available are the schemes that Open knows, without their variants over TLS.
+const available = "sqlite:PATH, redis://, redis+sentinel://, redis+cluster://, redis+quorum://, redis+unix://, " +
+	"zookeeper://, mysql://, mariadb://, postgres:// and memory:"
+
+// similar are schemes that other programs use, by ours; ports are those that servers have by default.
+var (
+	similar = map[string]string{
+		"pg": "postgres", "pgx": "postgres", "psql": "postgres", "pgsql": "postgres", "postgre": "postgres",
+		"mysqlx": "mysql", "maria": "mariadb", "zoo": "zookeeper", "file": "sqlite", "sqlite3": "sqlite", "mem": "memory",
+		"redis-sentinel": "redis+sentinel", "sentinel": "redis+sentinel", "redis-cluster": "redis+cluster",
+		"redis-socket": "redis+unix", "redis-quorum": "redis+quorum", "redlock": "redis+quorum",
+	}
+	ports = map[string]string{
+		"6379": "redis", "26379": "redis+sentinel", "2181": "zookeeper", "3306": "mysql", "5432": "postgres",
+	}
+)
 
 // schemes are all that dispatch knows.
 var schemes = append([]string{
@@ -95,7 +111,7 @@ func Via(ctx context.Context, url string, dial Dialer) (*Store, error) {
 	}
 	opened := make(chan result, 1)
 	go func() {
-		s, err := dispatch(url, dial)
+		s, err := dispatch(asRedis(url), dial)
 		opened <- result{s, err}
 	}()
 	select {
@@ -167,13 +183,36 @@ func cutScheme(url string) (scheme, rest string, err error) {
 	}):
 		return "", "", invalid("it has no scheme")
 	}
+	if store, colon := similar[scheme], ":"; store != "" {
+		if store != "sqlite" && store != "memory" {
+			colon = "://"
+		}
+		return "", "", invalid("the scheme %s: is unknown; did you mean %s%s?", scheme, store, colon)
+	}
+	port, _, _ := strings.Cut(rest, "/")
+	if store := ports[port]; store != "" { // HOST:PORT
+		return "", "", invalid("it has no scheme; did you mean %s://%s:%s?", store, scheme, port)
+	}
 	return "", "", invalid("the scheme %s: is unknown", scheme)
+}
+
+// asRedis returns a URL of Valkey as one of Redis, whose protocol it speaks.
+func asRedis(url string) string {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if kind, is := strings.CutPrefix(strings.ToLower(scheme), "valkey"); ok && is && slices.Contains(schemes, "redis"+kind) {
+		return "redis" + kind + ":" + rest
+	}
+	return url
 }
 
 // invalid returns the error for an invalid URL. It does not quote the URL: a password could be
 // anywhere in an invalid URL.
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w store URL: %s; allowed are %s", driver.ErrInvalid, fmt.Sprintf(format, args...), available)
+	said := fmt.Sprintf(format, args...)
+	if strings.HasSuffix(said, "?") { // the question says more than the list
+		return fmt.Errorf("%w store URL: %s", driver.ErrInvalid, said)
+	}
+	return fmt.Errorf("%w store URL: %s; allowed are %s", driver.ErrInvalid, said, available)
 }
 
 // classify returns err, wrapped in otherwise if it has none of the driver's errors.

@@ -65,6 +65,33 @@ func TestOpenRefusesNonsense(t *testing.T) {
 	}
 }
 
+// A URL that was nearly right is answered with what was meant. Valkey is Redis by another name.
+func TestOpenSuggests(t *testing.T) {
+	for url, want := range map[string]string{
+		"localhost:6379":       "it has no scheme; did you mean redis://localhost:6379?",
+		"db-1.example:5432/d":  "it has no scheme; did you mean postgres://db-1.example:5432?",
+		"pgsql://h/d":          "the scheme pgsql: is unknown; did you mean postgres://?",
+		"sqlite3:x.db":         "the scheme sqlite3: is unknown; did you mean sqlite:?",
+		"redis-cluster://h":    "the scheme redis-cluster: is unknown; did you mean redis+cluster://?",
+		"valkey+nonsense://h":  "the scheme valkey+nonsense: is unknown; allowed are sqlite:PATH, redis://",
+		"http://user:secret@h": "the scheme http: is unknown; allowed are sqlite:PATH, redis://",
+	} {
+		_, err := Open(t.Context(), url)
+		if err == nil || !strings.HasPrefix(err.Error(), driver.ErrInvalid.Error()+" store URL: "+want) ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+	}
+	for url, want := range map[string]string{
+		"valkey://h:1/2": "redis://h:1/2", "VALKEYS+sentinel://h/m": "rediss+sentinel://h/m",
+		"valkeyx://h": "valkeyx://h", "redis://h": "redis://h", "": "",
+	} {
+		if got := asRedis(url); got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
+}
+
 func TestOpenEndsWithItsContext(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
