@@ -86,6 +86,8 @@ func ServerError(text string, cause error, moves bool) error {
 			e.text = rest
 		case r.meaning == "":
 			e.text = said
+		case code == "NOAUTH": // the rest is about the protocol
+			e.text = r.meaning + " (" + code + ")"
 		default:
 			e.text = r.meaning + " (" + said + ")"
 		}

@@ -36,7 +36,8 @@ func (a *app) unopened(err error, took time.Duration) error {
 		// Some of several servers refused; err names them.
 		err = &worded{strings.ReplaceAll(err.Error(), noAnswer, "no answer "+within), err}
 	default:
-		err = fmt.Errorf("%w: %s has not answered %s", holdfast.ErrUnavailable, a.where(), within)
+		text := fmt.Sprintf("%v: %s has not answered %s", holdfast.ErrUnavailable, a.where(), within)
+		err = &worded{text, errors.Join(holdfast.ErrUnavailable, err)}
 	}
 	if a.store == "" && os.Getenv(envURL) != "" {
 		err = &worded{envURL + ": " + strings.TrimPrefix(err.Error(), "holdfast: "), err}

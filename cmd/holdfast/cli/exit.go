@@ -91,7 +91,7 @@ func (a *app) exit(err error) int {
 	switch {
 	case silent:
 	case code == exitRefused || code == exitUnavailable: // the text may come from a server
-		a.say("%s", oneLine(err.Error()))
+		a.say("%s", a.withAdvice(err))
 	default:
 		a.say("%v", err)
 	}

@@ -131,14 +131,6 @@ func (t *task) with(f func(*session) error) error {
 	return advised(err)
 }
 
-// advised adds a hint to an error of a store.
-func advised(err error) error {
-	if code, _ := codeOf(command{err}); err == nil || code != exitRefused && code != exitUnavailable {
-		return err
-	}
-	return fmt.Errorf(`%w; "holdfast doctor" may say more about the store`, err)
-}
-
 // hold has the leases that a command runs under; that of its main lock comes first.
 type hold struct {
 	lease

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// An error of a store says what to do about it, where that is known.
+func TestAdvice(t *testing.T) {
+	refused := func(text string) error { return redislock.ServerError(text, errors.New(text), false) }
+	silent := fmt.Errorf("%w: no answer: %w", holdfast.ErrUnavailable, context.DeadlineExceeded)
+	closed := fmt.Errorf("%w: hello: %w", holdfast.ErrUnavailable, io.EOF)
+	for _, c := range []struct {
+		url  string
+		err  error
+		want string
+	}{
+		{"redis://h", refused("NOAUTH HELLO must be called with …"), "wants a password (NOAUTH); the URL has a place for it: redis://[USER]:PASSWORD@HOST"},
+		{"redis://u:p@h", refused("NOPERM this user has no permissions to run the 'subscribe' command"),
+			"ACL SETUSER u +subscribe (docs/redis.md has"},
+		{"redis://:p@h", refused("NOPERM this user has no permissions to run the 'client|tracking' command"),
+			"ACL SETUSER default +client|tracking ("},
+		{"redis+cluster://u:p@h", refused("NOPERM this user has no permissions to access one of the channels used as arguments"),
+			"ACL SETUSER u '&hf:*' ("},
+		{"redis+quorum://u:p@h,i,j", refused("NOPERM this user has no permissions to access one of the keys used as arguments"),
+			"ACL SETUSER u '~hfq:*' ("},
+		{"redis://h", refused("OOM command not allowed when used memory > 'maxmemory'."), "; raise maxmemory, or "},
+		{"redis://h", refused("MISCONF Redis is configured to save …"), "; the server's log says why"},
+		{"rediss://u:p@h", silent, "same URL without TLS begins with redis://"},
+		{"rediss+sentinel://h/m", silent, "same URL without TLS begins with redis+sentinel://"},
+		{"zks://h", silent, "same URL without TLS begins with zk://"},
+		{"valkey://h", closed, "it may speak TLS only: such a URL begins with valkeys://"},
+		{"rediss://h", closed, ""},
+		{"redis://h", silent, ""},
+		{"postgres://h/d", closed, ""},
+		{"redis://h", refused("LOADING Redis is loading the dataset in memory"), ""},
+	} {
+		a := &app{store: c.url}
+		text := a.withAdvice(c.err)
+		if c.want == "" && text != oneLine(c.err.Error()) || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %q, want %q", c.url, text, c.want)
+		}
+		if masked := a.message(text); c.want != "" && !strings.Contains(masked, c.want) {
+			t.Errorf("%s: %q is shown as %q", c.url, text, masked)
+		}
+		if text := a.withAdvice(hinted{c.err}); (c.want == "") != strings.HasSuffix(text, "may say more about the store") {
+			t.Errorf("%s: %q", c.url, text)
+		}
+	}
+	t.Setenv(envHeld, "x")
+	t.Setenv(envURL, "redis://u@h")
+	if text := (&app{}).withAdvice(refused("NOAUTH x")); !strings.Contains(text, `inside "holdfast run" there is no password`) {
+		t.Error(text)
+	}
+}
