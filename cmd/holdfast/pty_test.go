@@ -208,3 +208,16 @@ func TestWaitingLineOnTerminal(t *testing.T) {
 	s.see(`\r\x1b\[Kit runs`)
 	s.see("ready> $")
 }
+
+// top shows the list anew until it is interrupted.
+func TestTop(t *testing.T) {
+	b := newBench(t)
+	holder := b.holder("a")
+	s := newScreen(b)
+	s.keys("$H top\n")
+	s.see(`\x1b\[H\S+  sqlite:\S+: 1 in use, 0 waiting\x1b\[K\r\nNAME .*\r\na +exclusive .*\r\n\x1b\[J`)
+	holder.signal(syscall.SIGTERM)
+	s.see(`: 0 in use, 0 waiting\x1b\[K\r\n\x1b\[J`)
+	s.keys("\x03")
+	s.see("ready> $")
+}

@@ -127,12 +127,12 @@ func (a *app) root() *cobra.Command {
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(flagError)
-	c.SetHelpTemplate(helpTemplate)
+	c.SetHelpFunc(showHelp)
 	c.PersistentFlags().StringVar(&a.store, "store", "",
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
-		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(), a.watchCommand(),
+		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
 		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
 	)

@@ -1,28 +1,47 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"strings"
 
-// helpTemplate is that of the flag library, with the usage first.
-const helpTemplate = `Usage:{{if .Runnable}}
-  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} [command]{{end}}{{if .HasExample}}
+	"github.com/spf13/cobra"
+)
 
-Examples:
-{{.Example}}{{end}}{{with (or .Long .Short)}}
-
-{{. | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
-
-Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
-  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
-
-Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
-
-Flags of all commands:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
-
-"{{.CommandPath}} COMMAND --help" shows the help of a command.{{end}}
-`
+// showHelp writes the help of a command, with the usage first.
+func showHelp(c *cobra.Command, _ []string) {
+	var b strings.Builder
+	b.WriteString("Usage:\n")
+	if c.Runnable() {
+		fmt.Fprintf(&b, "  %s\n", c.UseLine())
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "  %s [command]\n", c.CommandPath())
+	}
+	part := func(title, text string) {
+		if text = strings.TrimRight(text, " \n"); text != "" {
+			fmt.Fprintf(&b, "\n%s%s\n", title, text)
+		}
+	}
+	part("Examples:\n", c.Example)
+	if c.Long != "" {
+		part("", c.Long)
+	} else {
+		part("", c.Short)
+	}
+	var commands strings.Builder
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() || sub.Name() == "help" {
+			fmt.Fprintf(&commands, "  %-*s %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+		}
+	}
+	part("Commands:\n", commands.String())
+	part("Flags:\n", c.LocalFlags().FlagUsages())
+	part("Flags of all commands:\n", c.InheritedFlags().FlagUsages())
+	if c.HasAvailableSubCommands() {
+		part("", fmt.Sprintf("%q shows the help of a command.", c.CommandPath()+" COMMAND --help"))
+	}
+	_, _ = fmt.Fprint(c.OutOrStdout(), b.String()) // Main reports the error
+}
 
 // helpCommand returns the command help. Its arguments are the words of another command.
 func helpCommand() *cobra.Command {

@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,64 +15,204 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
+// lsOptions are the flags of ls and top.
+type lsOptions struct {
+	out    format
+	labels labels
+	sort   order
+	watch  bool
+}
+
+const aboutLs = `List the locks in use whose names begin with PREFIX, with who holds them.
+
+--label shows only names of which a holder or waiter has that label. --sort puts first what needs
+attention: "trouble" is the number of waiters times how long the first holder has had the name, or
+the first waiter has waited.
+--watch shows the list anew every two seconds, until interrupted; "holdfast top" is the same with
+--sort trouble.
+
+LEASE is how long the store keeps the grant if the holder renews it no more. A holder that lives
+renews every third of its TTL, so a lease that runs out shows one that is gone or cut off.`
+
 func (a *app) lsCommand() *cobra.Command {
-	var out format
+	o := &lsOptions{sort: "name"}
 	c := &cobra.Command{
 		Use:   "ls [PREFIX]",
 		Short: "List the locks in use, with who holds them",
+		Long:  aboutLs,
 		Args:  atMostOne,
 		RunE: ours(func(c *cobra.Command, args []string) error {
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
+			if o.watch && o.out != "table" && o.out != "wide" {
+				return usagef("--watch and -o %s contradict each other: holdfast watch -o jsonl is for programs%s", o.out, helpHint(c))
 			}
-			return a.ls(prefix, out)
+			return a.ls(strings.Join(args, ""), o)
 		}),
 	}
-	out.register(c, recordFormats...)
+	o.out.register(c, recordFormats...)
+	o.register(c)
+	c.Flags().BoolVar(&o.watch, "watch", false, "show the list anew every two seconds, until interrupted")
 	return c
 }
 
-func (a *app) ls(prefix string, out format) error {
+func (a *app) topCommand() *cobra.Command {
+	o := &lsOptions{sort: "trouble", watch: true}
+	c := &cobra.Command{
+		Use:   "top [PREFIX]",
+		Short: "Show the locks in use, the most troubled first, until interrupted",
+		Long: `The same as "holdfast ls --watch --sort trouble": the names with many waiters behind an old grant
+come first.`,
+		Args: atMostOne,
+		RunE: ours(func(c *cobra.Command, args []string) error { return a.ls(strings.Join(args, ""), o) }),
+	}
+	o.out.register(c, "table", "wide")
+	o.register(c)
+	return c
+}
+
+func (o *lsOptions) register(c *cobra.Command) {
+	c.Flags().VarP(&o.labels, "label", "l", "only names of which a holder or waiter has this label (KEY=VALUE; repeatable)")
+	c.Flags().Var(&o.sort, "sort", "the order (`KEY`: "+strings.Join(orders, ", ")+")")
+	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(orders, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// order is the value of --sort.
+type order string
+
+var orders = []string{"name", "held", "lease", "waiting", "trouble"}
+
+func (o *order) String() string { return string(*o) }
+func (o *order) Type() string   { return "KEY" }
+
+func (o *order) Set(text string) error {
+	if !slices.Contains(orders, text) {
+		return fmt.Errorf("allowed are %s", strings.Join(orders, ", "))
+	}
+	*o = order(text)
+	return nil
+}
+
+// compare orders two records; what needs attention comes first.
+func (o order) compare(x, y *holdfast.Record) int {
+	now := time.Now()
+	held := func(r *holdfast.Record) time.Duration {
+		if len(r.Holders) == 0 {
+			return -1
+		}
+		return now.Sub(r.Holders[0].Since)
+	}
+	least := func(r *holdfast.Record) time.Duration {
+		left := time.Duration(math.MaxInt64)
+		for i := range r.Holders {
+			left = min(left, r.Holders[i].Left)
+		}
+		return left
+	}
+	switch o {
+	case "held":
+		return cmp.Compare(held(y), held(x))
+	case "lease":
+		return cmp.Compare(least(x), least(y))
+	case "waiting":
+		return cmp.Compare(y.Waiting, x.Waiting)
+	case "trouble":
+		trouble := func(r *holdfast.Record) float64 {
+			age := held(r)
+			if len(r.Waiters) > 0 {
+				age = max(age, now.Sub(r.Waiters[0].Since))
+			}
+			return float64(r.Waiting) * age.Seconds()
+		}
+		return cmp.Or(cmp.Compare(trouble(y), trouble(x)), cmp.Compare(held(y), held(x)))
+	}
+	return 0 // the store's order is by name
+}
+
+// list returns the records to show, in order.
+func (o *lsOptions) list(ctx context.Context, s *session, prefix string) (all []holdfast.Record, err error) {
+	has := func(list []holdfast.Holder) bool {
+		return slices.ContainsFunc(list, func(h holdfast.Holder) bool {
+			for k, v := range o.labels {
+				if got, ok := h.Labels[k]; !ok || got != v {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	for r, err := range s.Locks(ctx, prefix) {
+		if err != nil {
+			return all, err
+		}
+		if len(o.labels) == 0 || has(r.Holders) || has(r.Waiters) {
+			all = append(all, r)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y holdfast.Record) int { return o.sort.compare(&x, &y) })
+	return all, nil
+}
+
+func (a *app) ls(prefix string, o *lsOptions) error {
+	if o.watch {
+		return a.watchList(prefix, o)
+	}
 	ctx := context.Background()
 	return a.existing(ctx, func(s *session) error {
-		records := []recordJSON{}
-		rows := [][]string{{"NAME", "USE", "HOLDER", "PROGRAM", "HELD", "LEASE", "WAITING"}}
-		if out == "wide" {
-			rows[0] = append(rows[0], "KIND", "TOKEN", "NOTE", "LABELS")
+		all, err := o.list(ctx, s, prefix)
+		if err != nil && (o.out != "jsonl" && o.out != "name" || len(all) == 0) {
+			return err
 		}
-		for r, err := range s.Locks(ctx, prefix) {
-			switch {
-			case err != nil:
-				return err
-			case out == "jsonl":
-				err = writeJSON(a.stdout, toJSON(&r), false)
-			case out == "json":
-				j := toJSON(&r)
-				j.Schema = "" // the list has it once
-				records = append(records, j)
-			case out == "name":
-				_, err = fmt.Fprintln(a.stdout, show(r.Name))
-			default:
-				rows = append(rows, row(&r, out == "wide"))
-			}
-			if err != nil {
-				return err
-			}
+		if len(all) == 0 && len(o.labels) > 0 && (o.out == "table" || o.out == "wide") {
+			fmt.Fprintln(a.stderr, "no lock in use has this label")
+			return nil
 		}
-		switch {
-		case out == "json":
-			return writeJSON(a.stdout, struct {
-				Schema string       `json:"schema"`
-				Locks  []recordJSON `json:"locks"`
-			}{schema, records}, true)
-		case len(rows) > 1:
-			return table(a.stdout, rows)
-		case out == "table" || out == "wide":
-			fmt.Fprintln(a.stderr, "no lock is in use")
-		}
-		return nil
+		return cmp.Or(a.printList(all, o.out), err)
 	})
+}
+
+func (a *app) printList(all []holdfast.Record, out format) error {
+	records := []recordJSON{}
+	for i := range all {
+		r := &all[i]
+		var err error
+		switch out {
+		case "jsonl":
+			err = writeJSON(a.stdout, toJSON(r), false)
+		case "json":
+			j := toJSON(r)
+			j.Schema = "" // the list has it once
+			records = append(records, j)
+		case "name":
+			_, err = fmt.Fprintln(a.stdout, show(r.Name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case out == "json":
+		return writeJSON(a.stdout, struct {
+			Schema string       `json:"schema"`
+			Locks  []recordJSON `json:"locks"`
+		}{schema, records}, true)
+	case out != "table" && out != "wide":
+	case len(all) > 0:
+		return table(a.stdout, rows(all, out == "wide"))
+	default:
+		fmt.Fprintln(a.stderr, "no lock is in use")
+	}
+	return nil
+}
+
+// rows returns a table of records.
+func rows(all []holdfast.Record, wide bool) [][]string {
+	list := [][]string{{"NAME", "USE", "HOLDER", "PROGRAM", "HELD", "LEASE", "WAITING", "NOTE"}}
+	if wide {
+		list[0] = append(list[0], "KIND", "TOKEN", "LABELS")
+	}
+	for i := range all {
+		list = append(list, row(&all[i], wide))
+	}
+	return list
 }
 
 // row returns a record in one line, with the first holder only.
@@ -86,12 +230,12 @@ func row(r *holdfast.Record, wide bool) []string {
 		program, note, labels = orDash(show(h.Program), h.Program), orDash(show(h.Note), h.Note), orDash(joined(h.Labels),
 			joined(h.Labels))
 	}
-	cells := []string{show(r.Name), use(r), holder, program, held, left, strconv.Itoa(r.Waiting)}
+	cells := []string{show(r.Name), use(r), holder, program, held, left, strconv.Itoa(r.Waiting), note}
 	if r.Damaged != "" {
-		cells = []string{show(r.Name), "damaged: " + oneLine(r.Damaged), holder, program, held, left, "-"}
+		cells = []string{show(r.Name), "damaged: " + oneLine(r.Damaged), holder, program, held, left, "-", note}
 	}
 	if wide {
-		cells = append(cells, orDash(r.Kind, r.Kind), tokenText(r.Token), note, labels)
+		cells = append(cells, orDash(r.Kind, r.Kind), tokenText(r.Token), labels)
 	}
 	return cells
 }
