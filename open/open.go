@@ -199,7 +199,8 @@ func cutScheme(url string) (scheme, rest string, err error) {
 // asRedis returns a URL of Valkey as one of Redis, whose protocol it speaks.
 func asRedis(url string) string {
 	scheme, rest, ok := strings.Cut(url, ":")
-	if kind, is := strings.CutPrefix(strings.ToLower(scheme), "valkey"); ok && is && slices.Contains(schemes, "redis"+kind) {
+	kind, is := strings.CutPrefix(strings.ToLower(scheme), "valkey")
+	if ok && is && slices.Contains(schemes, "redis"+kind) {
 		return "redis" + kind + ":" + rest
 	}
 	return url
