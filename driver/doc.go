@@ -43,9 +43,9 @@
 //     believes a push only if it contains data that the sender must have received from the store.
 //     If the store has no such grant, the first renewal or release of the lease reports that.
 //   - R17: A lease may be shorter than the TTL (Kinds.Leases). A grant or place that was asked for
-//     or renewed with a Lease ends that long after, although its session lives, unless an earlier
-//     exchange made it longer. No exchange makes a lease end earlier, since it may arrive after a
-//     later one, on which the client relies.
+//     or renewed with a Lease ends that long after, or up to a fortieth of the TTL later, although its
+//     session lives, unless an earlier exchange made it longer. No exchange makes a lease end earlier,
+//     since it may arrive after a later one, on which the client relies.
 //   - R18: A grant of permits never gets more of them. Reduce names how many remain, so it may be
 //     repeated and may arrive late, and waiters that fit then are granted in the same step. No
 //     later exchange, an Acquire of the same ID and an adoption included, restores the number.

@@ -7,11 +7,15 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
+// shorts is how many times longer than a short lease the TTL is, so that a fortieth of the TTL is short,
+// too: a store may keep a lease for so much longer.
+const shorts = 5
+
 // leases are the checks of leases that are shorter than the TTL. Their sessions live on.
 var leases = []check{
 	{"R17", "a short lease", "a grant with a Lease lasts that long, however it was granted, and no longer", func(e *env) {
 		e.useExpiry()
-		a, b := e.peer(), e.peer()
+		a, b := e.peerFor(shorts*e.h.TTL), e.peer()
 		for _, r := range []*driver.Request{a.req("x"), a.shared("s"), a.req("pushed")} {
 			r.Lease = e.h.TTL
 			var first driver.Hold
@@ -38,7 +42,7 @@ var leases = []check{
 	}},
 	{"R17", "a short place", "a place with a Lease expires after it", func(e *env) {
 		e.useExpiry()
-		a, b, c := e.peer(), e.peer(), e.peer()
+		a, b, c := e.peer(), e.peerFor(shorts*e.h.TTL), e.peer()
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		r.Lease = e.h.TTL
