@@ -135,17 +135,13 @@ func (s *MemberSession) Pass(ctx context.Context, h driver.Hold, keep time.Durat
 	return s.pass(ctx, h, keep, propose)
 }
 
-// Raise gives the grant h a larger token, and renews it if renew is true. It returns the token of h
-// and the server's clock. The token is larger than asked for if another grant came in between.
-// Errors: as for Release.
-func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (
+// Raise gives the grant h a larger token. If lease is positive, the grant then lasts that long, or
+// as long as before if that is longer. Raise returns the token of h and the server's clock. The token
+// is larger than asked for if another grant came in between. Errors: as for Release.
+func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (
 	uint64, time.Duration, error) {
-	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(token, 16).end()
-	if renew {
-		c.micros(s.ttl).end()
-	} else {
-		c.str("0").end()
-	}
+	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(token, 16).end().
+		micros(lease).end()
 	v, err := s.b.run(ctx, s.b.scripts.raise, c)
 	if err != nil || v.Kind != List {
 		return 0, 0, verdict(v, err)
@@ -176,13 +172,14 @@ func (s *MemberSession) Claim(ctx context.Context, name, id string, rank int) er
 }
 
 // Yield gives the grant h to the waiter with the ID to, or to the next one if to does not wait
-// here. The request of h then waits at the given place, or at the end if place is 0. Yield returns
-// the request's Wake and its place. Errors: as for Release.
+// here. The request of h then waits at the given place, or at the end if place is 0. The place lasts
+// for h.Lease, or a TTL if that is 0. Yield returns the request's Wake and its place. Errors: as for
+// Release.
 func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (
 	<-chan uint64, uint64, error) {
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().str(to).end()
 	c.buf = strconv.AppendUint(c.buf, place, 10)
-	c.end().micros(s.ttl).end()
+	c.end().micros(driver.LeaseWithin(h.Lease, s.ttl)).end()
 	s.offers(h.ID, h.Token)
 	v, err := s.b.run(ctx, s.b.scripts.yield, c)
 	if err != nil || v.Kind != List {

@@ -1,11 +1,11 @@
 -- Gives a grant the token that the quorum agreed on. KEYS: l, z, m, t. ARGV: id; its token here;
--- the new token; TTL in microseconds if the grant is to be renewed, else 0. Answers {the token that
--- it has now, the clock}; or 1: gone; 2: taken.
+-- the new token; the lease in microseconds if the grant is to be renewed, else 0. Answers {the token
+-- that it has now, the clock}; or 1: gone; 2: taken.
 --
 -- A server uses each token once. So the new one is larger than all before, or it is the one that
 -- the grant has. If another grant here has a larger one, the answer is larger still.
 
-local id, token, to, ttl = ARGV[1], num(ARGV[2]), num(ARGV[3]), num(ARGV[4])
+local id, token, to, lease = ARGV[1], num(ARGV[2]), num(ARGV[3]), num(ARGV[4])
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
 local mine, why = owned(id, token)
@@ -25,12 +25,14 @@ if to > has then
 else
   to = has -- a repeated request
 end
+-- A renewal makes no lease end earlier: this one may arrive after a longer one.
+local till = lease > 0 and now + lease or 0
 if st == 'X' then
-  if ttl > 0 then exp, dirty = now + ttl, true end
+  exp, dirty = max(exp, till), dirty or lease > 0
 else
   local _, e, k, s, n, o = getHold(id)
   unsettle()
-  putHold(id, to, ttl > 0 and now + ttl or e, k, s, n, o)
+  putHold(id, to, max(e, till), k, s, n, o)
   dirty = true
 end
 save()

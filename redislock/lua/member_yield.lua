@@ -1,8 +1,8 @@
 -- Gives a grant to another waiter, and queues its holder again. KEYS: l, z, m, t. ARGV: id; token;
--- the other's id; the place, 0: the last; TTL in microseconds. Answers {token, place}; or 1: gone;
+-- the other's id; the place, 0: the last; its lease in microseconds. Answers {token, place}; or 1: gone;
 -- 2: taken.
 
-local id, token, to, place, ttl = ARGV[1], num(ARGV[2]), ARGV[3], num(ARGV[4]), num(ARGV[5])
+local id, token, to, place, lease = ARGV[1], num(ARGV[2]), ARGV[3], num(ARGV[4]), num(ARGV[5])
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
 local mine, why = owned(id, token)
@@ -27,7 +27,7 @@ if deadline and deadline > now and fits(what, m) then
   grantNext(to, what, m, deadline, theirs, who)
 end
 if place == 0 then place = write('HINCRBY', KM, 's', 1) end
-putPlace(id, now + ttl, now, hold, mode, n, owner, fmt('%.0f', place))
+putPlace(id, now + lease, now, hold, mode, n, owner, fmt('%.0f', place))
 line = true
 advance()
 save()

@@ -32,8 +32,8 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		// A request that does not wait: unless another may have a majority, several try at once.
 		r.mu.Lock()
 		_, most := r.inTheWay()
-		at := r.tally(r.since)
-		stays := r.first(r.since)
+		at := r.tally(r.since.stamp)
+		stays := r.first(r.since.stamp)
 		r.mu.Unlock()
 		if most+at.failed+at.open >= s.b.need() || round == tries {
 			s.giveUp(ctx, r, true)
@@ -89,10 +89,11 @@ func (s *session) register(req *driver.Request, h driver.Hold) (*request, error)
 
 // ask makes one exchange with all servers about r.
 func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
-	stamp, began := s.stamp.Add(1), s.clock.now()
+	stamp := s.stamp.Add(1)
+	t := s.term(stamp, r.driver.Lease)
 	r.mu.Lock()
 	// From now on the caller may count a lease from this exchange.
-	r.since, r.sinceAt, r.token, r.asking = stamp, began, 0, true
+	r.since, r.token, r.asking = t, 0, true
 	r.claims = 0
 	r.wake.Drain()
 	select {
@@ -122,14 +123,14 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	for {
 		r.mu.Lock()
 		at := r.tally(stamp)
-		token := r.agreed(stamp)
+		token := r.agreed(t)
 		if token != 0 {
-			r.token, r.proved = token, began
+			r.holds(token, t)
 			r.mu.Unlock()
 			if len(first) < len(s.endpoints) {
 				s.completeSoon(r)
 			}
-			s.noteFree(r.driver.Name, s.clock.now()-began)
+			s.noteFree(r.driver.Name, s.clock.now()-t.sent)
 			return driver.Reply{Token: token}, nil
 		}
 		if len(rest) > 0 && at.refused+at.failed > 0 {
@@ -151,10 +152,9 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			r.mu.Unlock()
 			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: the request was cancelled during Acquire", driver.ErrUncertain))
 		case at.granted >= r.need && open == 0:
-			since := r.since
 			r.raising = true
 			r.mu.Unlock()
-			err := s.agree(ctx, r, since)
+			err := s.agree(ctx, r, t)
 			r.mu.Lock()
 			r.raising = false
 			r.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			}
 			return driver.Reply{}, err
 		case at.granted+at.open < r.need && open == 0 && at.granted+at.refused >= r.need:
-			s.noteContended(r.driver.Name, s.clock.now()-began)
+			s.noteContended(r.driver.Name, s.clock.now()-t.sent)
 			if err := r.finalError(stamp); err != nil {
 				r.mu.Unlock()
 				s.giveUp(ctx, r, true)
@@ -241,7 +241,8 @@ func (s *session) notice(r *request, stamp int64) {
 func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	r.mu.Lock()
 	r.votes[p.index].sent = stamp
-	req := r.driver
+	req, t := r.driver, s.rest(r.counts(), stamp)
+	req.Lease = s.kept(t.lease)
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
 	r.mu.Unlock()
 	var reply driver.Reply
@@ -265,9 +266,9 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		case err != nil:
 			r.fails(p.index, stamp, err)
 		case reply.Token != 0:
-			s.grantedAt(r, p, stamp, reply.Token)
+			s.grantedAt(r, p, t, reply.Token)
 		default:
-			r.waits(p.index, stamp, place, reply)
+			r.waits(p.index, t, place, reply)
 			r.pushed(p.index) // it may have come before the answer
 		}
 		s.evaluate(r)

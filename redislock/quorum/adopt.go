@@ -26,11 +26,11 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	if r.adopted != h {
 		return fmt.Errorf("%w id: it belongs to another request of %q", driver.ErrInvalid, h.Name)
 	}
-	stamp, began := s.stamp.Add(1), s.clock.now()
+	t := s.term(s.stamp.Add(1), 0)
 	answers := make(chan error, len(s.endpoints))
 	r.mu.Lock()
 	for i := range r.votes {
-		r.votes[i].sent = stamp // a server without an answer may have done it
+		r.votes[i].sent = t.stamp // a server without an answer may have done it
 	}
 	r.mu.Unlock()
 	for _, p := range s.endpoints {
@@ -42,13 +42,13 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 			r.mu.Lock()
 			switch {
 			case err == nil:
-				r.granted(p.index, stamp, own.Token)
+				r.granted(p.index, t, own.Token)
 				r.votes[p.index].writer = own.Mode == driver.Exclusive
 				if own.Mode == driver.Shared { // the others do not know the downgrade
 					r.driver.Mode = driver.Shared
 				}
 			case driver.IsOver(err):
-				r.gone(p.index, stamp)
+				r.gone(p.index, t.stamp)
 			}
 			r.mu.Unlock()
 			answers <- err
@@ -58,7 +58,8 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	r.mu.Lock()
 	mine := r.common() != 0
 	if err == nil && mine {
-		r.token, r.since, r.proved = h.Token, stamp, began
+		r.since = t
+		r.holds(h.Token, t)
 	}
 	r.mu.Unlock()
 	if err != nil && !mine && (driver.IsOver(err) || driver.IsFinal(err)) {

@@ -38,7 +38,7 @@ func (s *session) evaluate(r *request) {
 		return
 	}
 	if token := r.agreed(r.since); token != 0 {
-		r.token, r.proved = token, r.sinceAt
+		r.holds(token, r.since)
 		r.wake.Put(token)
 		return
 	}
@@ -48,7 +48,7 @@ func (s *session) evaluate(r *request) {
 		return
 	}
 	if r.rank() >= 0 && r.timer == nil {
-		r.timer = time.AfterFunc(min(s.moment()<<min(r.claims, 20), s.ttl/6), func() { s.claim(r) })
+		r.timer = time.AfterFunc(s.claimPause(r), func() { s.claim(r) })
 	}
 }
 
@@ -67,18 +67,18 @@ func (s *session) background(f func()) {
 // before the caller's last exchange.
 func (s *session) confirm(r *request) {
 	r.mu.Lock()
-	since := r.since
+	t := r.since
 	r.mu.Unlock()
-	_ = s.agree(s.limited(), r, since) // a failure shows in the votes
+	_ = s.agree(s.limited(), r, t) // a failure shows in the votes
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.raising = false
 	s.evaluate(r)
 }
 
-// agree gives the grants of r one token, and renews those not proven since. It returns when a
+// agree gives the grants of r one token, and renews those that do not prove t. It returns when a
 // majority has done that, or cannot any more.
-func (s *session) agree(ctx context.Context, r *request, since int64) error {
+func (s *session) agree(ctx context.Context, r *request, t term) error {
 	for range len(s.endpoints) { // another grant may come in between, at most once for each server at a time
 		stamp := s.stamp.Add(1)
 		r.mu.Lock()
@@ -90,15 +90,19 @@ func (s *session) agree(ctx context.Context, r *request, since int64) error {
 		}
 		var behind []one
 		for i, p := range s.endpoints {
-			if vote := &r.votes[i]; vote.confirmed() && (vote.token < to || vote.token == to && vote.answered < since) {
+			if vote := &r.votes[i]; vote.confirmed() && (vote.token < to || vote.token == to && !vote.proves(t)) {
 				behind = append(behind, one{p, driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: vote.token},
-					vote.answered < since})
+					!vote.proves(t)})
 			}
 		}
 		r.mu.Unlock()
 		done, asked := make(chan error, len(s.endpoints)), len(behind)
 		for _, o := range behind {
-			s.raiseOne(r, o.p, stamp, o.h, to, o.renew, done)
+			renewal := term{stamp: stamp}
+			if o.renew {
+				renewal = s.rest(t, stamp)
+			}
+			s.raiseOne(r, o.p, renewal, o.h, to, done)
 		}
 		if asked == 0 {
 			return driver.ErrUnavailable // they have gone meanwhile
@@ -114,7 +118,7 @@ func (s *session) agree(ctx context.Context, r *request, since int64) error {
 				return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 			}
 			r.mu.Lock()
-			ok := r.agreed(since) != 0
+			ok := r.agreed(t) != 0
 			r.mu.Unlock()
 			if ok {
 				return nil
@@ -127,14 +131,16 @@ func (s *session) agree(ctx context.Context, r *request, since int64) error {
 	return driver.ErrUnavailable
 }
 
-// raiseOne raises the token of a grant at one server.
-func (s *session) raiseOne(r *request, p *endpoint, stamp int64, h driver.Hold, to uint64, renew bool,
-	done chan<- error) {
+// raiseOne raises the token of a grant at one server, and renews it if t has a lease.
+func (s *session) raiseOne(r *request, p *endpoint, t term, h driver.Hold, to uint64, done chan<- error) {
 	var token uint64
-	sent := s.clock.now()
+	sent, renew, lease := s.clock.now(), t.lease > 0, time.Duration(0)
+	if renew {
+		lease = driver.LeaseWithin(s.kept(t.lease), s.ttl)
+	}
 	s.at(p, func(ctx context.Context, m member) (err error) {
 		var clock time.Duration
-		if token, clock, err = m.Raise(ctx, h, to, renew); err == nil {
+		if token, clock, err = m.Raise(ctx, h, to, lease); err == nil {
 			s.clock.saw(p.index, sent, clock)
 		}
 		return err
@@ -143,17 +149,17 @@ func (s *session) raiseOne(r *request, p *endpoint, stamp int64, h driver.Hold, 
 		vote := &r.votes[p.index]
 		switch {
 		case err == nil && renew:
-			r.granted(p.index, stamp, token)
+			r.granted(p.index, t, token)
 		case err == nil && vote.state == granted && vote.token == h.Token:
 			vote.token = token
 		case driver.IsOver(err):
-			r.gone(p.index, stamp)
+			r.gone(p.index, t.stamp)
 			// It is unknown whether it is queued there: the grant was over, or a push was forged.
 			if r.driver.Wait && r.token == 0 && !r.over && !r.asking {
 				r.wake.Put(0)
 			}
 		case err != nil:
-			r.fails(p.index, stamp, err)
+			r.fails(p.index, t.stamp, err)
 		}
 		r.mu.Unlock()
 		done <- err
@@ -171,13 +177,19 @@ func (s *session) moment() time.Duration {
 	return min(max(claimAfter, 2*s.pace), s.ttl/6)
 }
 
+// claimPause returns the pause before the next claim. The caller holds r.mu.
+func (s *session) claimPause(r *request) time.Duration {
+	return min(s.moment()<<min(r.claims, 20), r.since.lease/6)
+}
+
 // claim acts when no more votes come by themselves: it asks the holders of the other servers to
 // give way, or raises a majority to one token.
 func (s *session) claim(r *request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rank := r.rank()
-	if r.over || r.token != 0 || r.asking || rank < 0 || r.raising {
+	// Places whose caller has not asked for too long expire, and are not taken again.
+	if r.over || r.token != 0 || r.asking || rank < 0 || r.raising || s.clock.now() >= r.since.end() {
 		r.timer = nil
 		return
 	}
@@ -187,7 +199,7 @@ func (s *session) claim(r *request) {
 		s.background(func() { s.confirm(r) })
 		return
 	}
-	r.timer = time.AfterFunc(min(s.moment()<<min(r.claims, 20), s.ttl/6), func() { s.claim(r) })
+	r.timer = time.AfterFunc(s.claimPause(r), func() { s.claim(r) })
 	s.claimAll(r, rank)
 	if r.claims < askAgain {
 		return
@@ -220,20 +232,21 @@ func (s *session) claimAll(r *request, rank int) {
 	}
 }
 
-// grantedAt records that p granted r, in the exchange stamp. The caller holds r.mu.
+// grantedAt records that p granted r, in the exchange t. The caller holds r.mu.
 //
 // The grant may be one that was offered to another request without p's knowledge: the offer was
 // lost, or may still arrive. Under a larger token the offer is void, and then the grant counts
 // again.
-func (s *session) grantedAt(r *request, p *endpoint, stamp int64, token uint64) {
-	r.granted(p.index, stamp, token)
+func (s *session) grantedAt(r *request, p *endpoint, t term, token uint64) {
+	r.granted(p.index, t, token)
 	if vote := &r.votes[p.index]; token > vote.yielded || vote.state != nothing || vote.shut || r.over {
 		return
 	}
 	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: token}
+	renewal := s.rest(r.counts(), s.stamp.Add(1))
 	s.background(func() {
 		done := make(chan error, 1)
-		s.raiseOne(r, p, s.stamp.Add(1), h, token+1, true, done)
+		s.raiseOne(r, p, renewal, h, token+1, done)
 		<-done
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -246,7 +259,7 @@ func (s *session) grantedAt(r *request, p *endpoint, stamp int64, token uint64) 
 func (s *session) rejoin(r *request, p *endpoint, answered int64) {
 	r.mu.Lock()
 	vote := &r.votes[p.index]
-	again := !r.over && vote.state == waiting && vote.answered == answered
+	again := !r.over && vote.state == waiting && vote.answered == answered && s.clock.now() < r.counts().end()
 	r.mu.Unlock()
 	if again {
 		s.askOne(r, p, s.stamp.Add(1), s.clock.propose())
@@ -270,8 +283,8 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 	if !r.gives(p.index, rank) {
 		return
 	}
-	stamp := s.stamp.Add(1)
-	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: r.votes[p.index].token}
+	t := s.rest(r.counts(), s.stamp.Add(1))
+	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: r.votes[p.index].token, Lease: s.kept(t.lease)}
 	place, _ := r.place()
 	var wake <-chan uint64
 	s.at(p, func(ctx context.Context, m member) (err error) {
@@ -281,6 +294,7 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 		s.background(func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
+			t.stamp = max(t.stamp, r.votes[p.index].answered)
 			switch {
 			case r.over:
 				if wake != nil {
@@ -288,14 +302,14 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 				}
 			case r.votes[p.index].state != yielding: // something newer is known
 			case err == nil && wake != nil:
-				r.waits(p.index, max(stamp, r.votes[p.index].answered), place, driver.Reply{Wake: wake})
+				r.waits(p.index, t, place, driver.Reply{Wake: wake})
 				r.pushed(p.index)
 				s.evaluate(r)
 			case driver.IsOver(err):
-				r.gone(p.index, max(stamp, r.votes[p.index].answered))
+				r.gone(p.index, t.stamp)
 			default: // it may have been done or not, or still happen
 				r.votes[p.index].state = nothing
-				r.fails(p.index, stamp, err)
+				r.fails(p.index, t.stamp, err)
 			}
 		})
 	})

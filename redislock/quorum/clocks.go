@@ -23,7 +23,8 @@ import (
 // process records there. So does a server whose clock moves while a process watches.
 //
 // This notices no step that is smaller than the time of an exchange, than a fortieth of the
-// shortest TTL, or than the drift since the last look. The margin of package holdfast covers those.
+// shortest TTL, or than the drift since the last look. The margin of package holdfast covers those,
+// and for a lease that is shorter than the TTL the time that session.kept adds.
 // If more than a minority of the clocks are set by the same amount at the same time, the others
 // seem to be wrong.
 type clocks struct {
@@ -60,6 +61,7 @@ const (
 )
 
 const (
+	slackPart  = 40    // of the shortest TTL: a smaller step of a clock is not noticed
 	driftRate  = 2000  // clocks drift by less than this part of the time, while a process watches
 	longDrift  = 10000 // and over days by less than this part: the drift of uncorrected quartz
 	leastSlack = 2 * time.Millisecond
@@ -69,7 +71,7 @@ const (
 )
 
 func newClocks(b *Backend) *clocks {
-	c := &clocks{b: b, start: time.Now(), views: make([]view, len(b.servers)), slack: b.quarantine / 40}
+	c := &clocks{b: b, start: time.Now(), views: make([]view, len(b.servers)), slack: b.quarantine / slackPart}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -86,7 +88,7 @@ func (c *clocks) close() {
 func (c *clocks) uses(ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.slack = max(min(c.slack, ttl/40), leastSlack)
+	c.slack = max(min(c.slack, ttl/slackPart), leastSlack)
 }
 
 // moved is the error of a server whose clock is not where it should be. The request may have been

@@ -48,6 +48,11 @@
 //   - Renewals go to all servers and count when a majority has renewed. Servers without the grant,
 //     because they were away, are asked for it again. So soon all servers have it, and the next
 //     failure finds more than a bare majority.
+//   - A lease may be shorter than the TTL, and each renewal may ask for another length. An exchange
+//     proves a lease only by servers that keep it for as long as the exchange asked. Servers that are
+//     asked again get the rest of the lease, and none is asked when the lease may be over. After its
+//     end a majority counts only if all its servers have had the grant since it was proved. See
+//     lease.go.
 //
 // # What it relies on
 //
@@ -55,10 +60,12 @@
 //     record both and refuse other clients. Each name always leads to one server, and no two names
 //     to the same one.
 //   - The servers' clocks run at the same speed as the clients', except for the margin of package
-//     holdfast (a tenth of the TTL). A minority of the clocks may be set at any time. A majority
+//     holdfast (a tenth of the lease). A minority of the clocks may be set at any time. A majority
 //     must not be set at the same time, and no clock forth and back within a few seconds without a
 //     request to its server. A step is not noticed if it is smaller than a fortieth of the shortest
-//     TTL, or than the time of an exchange: the margin covers it.
+//     TTL, or than the time of an exchange: the margin covers it. The margin of a lease that is
+//     shorter than the TTL may be smaller than that. So the servers keep such a lease for a fortieth
+//     of the TTL longer than the client counts on.
 //   - For tokens that grow although servers lose data: the clocks of the servers differ by less
 //     than three quarters of the quarantine.
 //   - The servers fail independently, and no replica is promoted in place of one: two servers must

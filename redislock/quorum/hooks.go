@@ -22,7 +22,7 @@ func (s *session) describe() string {
 		r.mu.Lock()
 		fmt.Fprintf(&out,
 			"%s %s: token %d, since %d, asking %v, raising %v, over %v, claims %d, timer %v, rank %d, order %v\n", r.driver.ID,
-			r.driver.Name, r.token, r.since, r.asking, r.raising, r.over, r.claims, r.timer != nil, r.rank(), r.order)
+			r.driver.Name, r.token, r.since.stamp, r.asking, r.raising, r.over, r.claims, r.timer != nil, r.rank(), r.order)
 		for i := range r.votes {
 			vote := &r.votes[i]
 			fmt.Fprintf(&out, "   %d: %s token %d place %d sent %d answered %d failed %d slow %v %v\n", i,

@@ -76,6 +76,7 @@ func TestModelCatches(t *testing.T) {
 		"servers with older data vote at once":    {servers: 3, dead: 1, forget: true, older: true, flaw: noReplicaCheck},
 		"no holder gives way":                     {servers: 5, dead: 1, flaw: noClaims},
 		"tokens are not made known":               {servers: 3, apart: true, flaw: forgetsRaise},
+		"short renewals end leases":               {servers: 3, short: true, flaw: shortens},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,6 +100,7 @@ type model struct {
 	lose     float64       // fraction of the answers and pushes that get lost
 	deaths   int           // so many more clients ask once and vanish, whatever they have by then
 	patience time.Duration // the longest wait; zero: less than it takes until places are renewed
+	short    bool          // clients ask for leases of many lengths, see lease_model_test.go
 	slow     time.Duration // how long the lock is held, at most; zero: some milliseconds
 	flaw     flaw
 }
@@ -130,6 +132,10 @@ func (m model) run(seed uint64) []string {
 	if m.forget {
 		background.Go(func() { w.forgetting(ctx, m.dead, max(m.slow, 20*time.Millisecond)) })
 	}
+	if m.short {
+		w.fast = modelFast
+		background.Go(func() { w.stepping(ctx) })
+	}
 	y := &account{seed: seed, world: w}
 	for i := range modelClients + m.deaths {
 		s := newSession(b, driver.SessionConfig{ID: fmt.Sprint("s", i), TTL: modelTTL})
@@ -150,7 +156,11 @@ func (m model) run(seed uint64) []string {
 				w.vanish(s, i)
 				return
 			}
-			m.contend(ctx, s, y, i)
+			if m.short {
+				m.rent(ctx, s, y, i)
+			} else {
+				m.contend(ctx, s, y, i)
+			}
 			time.Sleep(time.Second) // Close does not wait for every server
 			if err := s.Close(ctx); err != nil {
 				y.fail("Close: %v", err)
@@ -221,6 +231,7 @@ type account struct {
 	all    []*session
 	looked string
 	last   uint64
+	ends   time.Time // when the servers end the last lease, at the latest
 	n      int
 }
 

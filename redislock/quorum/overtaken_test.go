@@ -18,7 +18,7 @@ type askedAgain struct {
 // answersAfter is how long a server takes for an answer, on the clock of the bubble.
 const answersAfter = time.Second
 
-func (m *askedAgain) Raise(_ context.Context, h driver.Hold, _ uint64, _ bool) (uint64, time.Duration, error) {
+func (m *askedAgain) Raise(_ context.Context, h driver.Hold, _ uint64, _ time.Duration) (uint64, time.Duration, error) {
 	if m.reply.Token != h.Token {
 		return 0, 0, driver.ErrGone
 	}
@@ -50,18 +50,19 @@ func TestWaitingAfterPush(t *testing.T) {
 				s.requests[r.driver.ID] = r
 				const pushed, renewed = 5, 6
 				s.stamp.Store(renewed)
+				latest := term{stamp: renewed, lease: time.Minute}
 				for i, p := range s.endpoints {
 					var here member = &askedAgain{reply: driver.Reply{Token: want, Wake: make(chan uint64)}}
 					p.here.Store(&here)
-					r.votes[i] = vote{state: granted, token: 7, sent: pushed, answered: pushed}
+					r.votes[i] = vote{state: granted, token: 7, until: time.Hour, sent: pushed, answered: pushed}
 				}
-				r.since = renewed // the caller may count a lease from then on
-				holds := []hold{{Hold: driver.Hold{Name: "x", ID: r.driver.ID}, r: r}}
+				r.since = latest // the caller may count a lease from then on
+				holds := []hold{{Hold: driver.Hold{Name: "x", ID: r.driver.ID}, r: r, term: latest}}
 				for _, p := range s.endpoints {
-					s.learn(p, holds, []int{0}, []driver.Change{{Index: 0, State: driver.Waiting}}, nil, renewed)
+					s.learn(p, holds, []int{0}, []driver.Change{{Index: 0, State: driver.Waiting}}, nil)
 				}
 				r.mu.Lock()
-				if token := r.agreed(renewed); token != 0 {
+				if token := r.agreed(latest); token != 0 {
 					t.Errorf("granted with token %d by servers that said that it waits", token)
 				}
 				r.mu.Unlock()

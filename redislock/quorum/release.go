@@ -19,7 +19,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	if r != nil {
 		s.drop(r)
 		r.mu.Lock()
-		proven = keep == 0 && s.clock.now()-r.proved < s.ttl*9/10
+		proven = keep == 0 && r.fresh(s.clock.now(), 90)
 		r.mu.Unlock()
 	}
 	// The proposal must exceed the token that most of them have: another session may have proposed

@@ -11,6 +11,7 @@ import (
 // hold is one of the holds of a Renew.
 type hold struct {
 	driver.Hold
+	term  term
 	r     *request // nil: this session does not know it
 	alive int      // of a hold without a request: servers that have it
 	none  int      // servers without any record of the name
@@ -27,10 +28,12 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 	if len(asked) == 0 {
 		return nil, nil
 	}
-	stamp, began := s.stamp.Add(1), s.clock.now()
+	stamp := s.stamp.Add(1)
 	holds := make([]hold, len(asked))
 	for i, h := range asked {
-		holds[i] = hold{Hold: h, r: s.find(h.ID), open: len(s.endpoints)}
+		t := s.term(stamp, h.Lease)
+		holds[i] = hold{Hold: h, term: t, r: s.find(h.ID), open: len(s.endpoints)}
+		holds[i].Lease = s.kept(t.lease)
 		r := holds[i].r
 		if r == nil {
 			continue
@@ -38,8 +41,8 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 		r.mu.Lock()
 		if h.Token != 0 && h.Token != r.token {
 			holds[i].r = nil
-		} else if h.Token == 0 {
-			r.since, r.sinceAt = stamp, began // the caller may soon count a lease from this exchange
+		} else if h.Token == 0 && stamp > r.since.stamp {
+			r.since = t // the caller may soon count a lease from this exchange
 		}
 		r.mu.Unlock()
 	}
@@ -70,16 +73,16 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 		case a = <-answers:
 			open--
 		case <-late:
-			if !undecided(holds, stamp, s.b.need()) {
-				return s.changes(ctx, holds, stamp, began, errs)
+			if !s.undecided(holds) {
+				return s.changes(ctx, holds, errs)
 			}
 			late = nil
 			continue
 		case <-ctx.Done():
-			return s.changes(ctx, holds, stamp, began, append(errs,
+			return s.changes(ctx, holds, append(errs,
 				fmt.Errorf("%w: the other servers have not answered", driver.ErrUncertain)))
 		}
-		s.learn(a.p, holds, a.of, a.changes, a.err, stamp)
+		s.learn(a.p, holds, a.of, a.changes, a.err)
 		if a.err != nil {
 			errs = append(errs, a.err)
 		} else if answered++; answered == s.b.need() {
@@ -88,18 +91,19 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 			late = timer.C
 		}
 	}
-	return s.changes(ctx, holds, stamp, began, errs)
+	return s.changes(ctx, holds, errs)
 }
 
 // undecided reports whether more answers may change the result of some hold.
-func undecided(holds []hold, stamp int64, need int) bool {
+func (s *session) undecided(holds []hold) bool {
+	need, now := s.b.need(), s.clock.now()
 	for i := range holds {
 		h := &holds[i]
 		alive := h.alive
 		if h.r != nil {
 			h.r.mu.Lock()
-			if alive = h.r.count(stamp, granted, waiting); h.Token != 0 {
-				alive = h.r.count(stamp, granted)
+			if alive = h.r.count(h.term.stamp, granted, waiting); h.Token != 0 {
+				_, alive, _ = h.r.standing(h.term, now)
 			}
 			h.r.mu.Unlock()
 		}
@@ -135,7 +139,7 @@ func (s *session) at1(p *endpoint, holds []hold) (of []int, own []driver.Hold) {
 }
 
 // learn applies the answer of server p.
-func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Change, err error, stamp int64) {
+func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Change, err error) {
 	byIndex := make(map[int]driver.Change, len(changes))
 	for _, c := range changes {
 		byIndex[c.Index] = c
@@ -159,7 +163,7 @@ func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Ch
 			}
 			continue
 		}
-		r := h.r
+		r, stamp := h.r, h.term.stamp
 		r.mu.Lock()
 		vote := &r.votes[p.index]
 		switch c.State {
@@ -169,7 +173,7 @@ func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Ch
 			}
 			r.gone(p.index, stamp)
 		case driver.Granted:
-			s.grantedAt(r, p, stamp, c.Token)
+			s.grantedAt(r, p, h.term, c.Token)
 		case driver.Waiting:
 			if vote.state == granted && vote.answered <= stamp {
 				// Either a push has overtaken this answer. Or the push was for an earlier place,
@@ -183,14 +187,14 @@ func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Ch
 				if vote.state == nothing || vote.state == yielding {
 					vote.state, vote.token = waiting, 0
 				}
-				vote.reply.Retry, vote.reply.Ahead = c.Retry, c.Ahead
+				vote.reply.Retry, vote.reply.Ahead, vote.until = c.Retry, c.Ahead, h.term.end()
 				if vote.wake == nil && !r.over { // the answer with the place was lost, and its wake-up channel with it
 					s.background(func() { s.rejoin(r, p, stamp) })
 				}
 			}
 		case 0:
-			if vote.state == granted {
-				r.accept(p.index, stamp)
+			if vote.state == granted && r.accept(p.index, stamp) != nil {
+				vote.until = max(vote.until, h.term.end())
 			}
 		default:
 			r.fails(p.index, stamp, err)
@@ -200,8 +204,7 @@ func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Ch
 }
 
 // changes returns the changes of all holds, and extends those that some servers lack.
-func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began time.Duration, errs []error) (
-	[]driver.Change, error) {
+func (s *session) changes(ctx context.Context, holds []hold, errs []error) ([]driver.Change, error) {
 	var all []driver.Change
 	proven := 0
 	for i := range holds {
@@ -209,8 +212,8 @@ func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began 
 		c := driver.Change{Index: i}
 		switch {
 		case h.r != nil:
-			s.handedOver(ctx, h, stamp)
-			s.state(h, stamp, began, &c)
+			s.handedOver(ctx, h)
+			s.state(h, &c)
 		case h.alive >= s.b.need():
 		case h.alive+h.open < s.b.need():
 			c.State = driver.Gone
@@ -239,54 +242,46 @@ func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began 
 }
 
 // handedOver raises a place that a majority has granted under different tokens to one token.
-func (s *session) handedOver(ctx context.Context, h *hold, stamp int64) {
+func (s *session) handedOver(ctx context.Context, h *hold) {
 	r := h.r
 	r.mu.Lock()
-	differ := h.Token == 0 && r.token == 0 && !r.over && !r.raising && r.common() != 0 && r.agreed(stamp) == 0
+	differ := h.Token == 0 && r.token == 0 && !r.over && !r.raising && r.common() != 0 && r.agreed(h.term) == 0
 	r.raising = r.raising || differ
-	since := r.since
 	r.mu.Unlock()
 	if !differ {
 		return
 	}
-	_ = s.agree(ctx, r, since) // a failure shows in the votes
+	_ = s.agree(ctx, r, h.term) // a failure shows in the votes
 	r.mu.Lock()
 	r.raising = false
 	r.mu.Unlock()
 }
 
 // state sets c to the state of h.
-func (s *session) state(h *hold, stamp int64, began time.Duration, c *driver.Change) {
+func (s *session) state(h *hold, c *driver.Change) {
 	r := h.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	got, stands := r.count(stamp, granted), r.count(stamp, granted, waiting)
-	open := 0 // servers whose state is unknown
-	for i := range r.votes {
-		if vote := &r.votes[i]; vote.answered < stamp && (vote.state != nothing || vote.sent > vote.answered) {
-			open++
-		}
-	}
+	stands := r.count(h.term.stamp, granted, waiting)
+	have, prove, open := r.standing(h.term, s.clock.now())
+	token := r.agreed(h.term)
 	switch {
 	case r.over:
 		c.State = driver.Gone
-	case h.Token != 0 && got >= r.need:
-		r.proved = began
-		for i := range r.votes {
-			r.votes[i].ended = 0
-		}
+	case h.Token != 0 && prove >= r.need:
+		r.renewed(h.term)
 		s.complete(r)
-	case h.Token != 0 && got+open < r.need:
+	case h.Token != 0 && have+open < r.need:
 		c.State = driver.Gone
 		s.background(func() { s.cancelEverywhere(r) })
 	case h.Token != 0:
 		c.State = driver.Unknown
 		// Otherwise it may have expired, or have been broken, and must not be revived.
-		if s.clock.now()-r.proved < s.ttl*3/4 && !r.ended() {
+		if r.fresh(s.clock.now(), 75) && !r.ended() {
 			s.complete(r)
 		}
-	case r.token != 0 && r.agreed(stamp) == r.token, r.token == 0 && r.agreed(stamp) != 0:
-		r.token, r.proved = r.agreed(stamp), began
+	case r.token != 0 && token == r.token, r.token == 0 && token != 0:
+		r.holds(token, h.term)
 		r.wake.Drain()
 		c.State, c.Token = driver.Granted, r.token
 	case r.token != 0: // pushed before, and not proven now
@@ -330,7 +325,7 @@ func (s *session) completeSoon(r *request) {
 		s.mu.Unlock()
 		for _, r := range partial {
 			r.mu.Lock()
-			if !r.over && r.token != 0 && s.clock.now()-r.proved < s.ttl/2 && !r.ended() {
+			if !r.over && r.token != 0 && r.fresh(s.clock.now(), 50) && !r.ended() {
 				s.complete(r)
 			}
 			r.mu.Unlock()

@@ -20,17 +20,16 @@ type request struct {
 	order  []int // of the servers, for this name: the first counts most
 
 	// since is the latest exchange that the caller knows to be answered. The caller counts the
-	// lease from then on, so only votes proven since may make a grant.
-	since   int64
-	sinceAt time.Duration // when it was sent
+	// lease from then on, so only votes that prove it may make a grant.
+	since term
 
-	token   uint64        // agreed on; 0: not granted
-	proved  time.Duration // when the last exchange was sent by which a majority proved the grant
-	over    bool          // cancelled, released or lost: any later grant is given back
-	keeps   bool          // a later grant is kept instead: the release takes care of it
-	asking  bool          // an exchange listens to changed, and decides
-	raising bool          // an exchange about the token is under way
-	adopted driver.Hold   // the grant that the request was made from, if it was adopted
+	token   uint64      // agreed on; 0: not granted
+	proof   term        // the exchange by which a majority proved the grant; of several, whose lease ends last
+	over    bool        // cancelled, released or lost: any later grant is given back
+	keeps   bool        // a later grant is kept instead: the release takes care of it
+	asking  bool        // an exchange listens to changed, and decides
+	raising bool        // an exchange about the token is under way
+	adopted driver.Hold // the grant that the request was made from, if it was adopted
 	changed chan struct{}
 	wake    waiters.Slot // to the caller
 	claims  int          // how often others were asked to give way
@@ -53,6 +52,8 @@ type vote struct {
 	token    uint64        // granted: its token
 	place    uint64        // waiting: its place in the queue
 	wake     <-chan uint64 // waiting: the server's pushes
+	until    time.Duration // waiting or granted: the server keeps that until then, at least, by the session's clock
+	firm     bool          // granted: a majority proved the grant when this server had it; it has had it since
 	sent     int64         // the last exchange that was sent
 	answered int64         // the last one that was answered
 	failed   int64         // the last one that failed
@@ -83,7 +84,7 @@ func newRequest(req *driver.Request, servers int) *request {
 	return r
 }
 
-// count returns how many votes are in one of the states, proven since.
+// count returns how many votes are in one of the states, as answered since.
 func (r *request) count(since int64, states ...state) (n int) {
 	for i := range r.votes {
 		if s := &r.votes[i]; s.answered >= since && slices.Contains(states, s.state) {
@@ -97,20 +98,20 @@ func (r *request) count(since int64, states ...state) (n int) {
 // of a dead server is useless, and must not block others.
 func (s *vote) confirmed() bool { return s.state == granted && s.failed <= s.answered }
 
-// agreed returns the token that a majority of the servers has given, and proven since.
+// agreed returns the token that a majority of the servers has given, and proven for t.
 //
 // A server gives each token once. A majority that knows a token gives only larger ones from then
 // on, so the token of a later grant is larger. See doc.go.
-func (r *request) agreed(since int64) uint64 {
+func (r *request) agreed(t term) uint64 {
 	for i := range r.votes {
-		t, n := r.votes[i].token, 0
+		token, n := r.votes[i].token, 0
 		for j := range r.votes {
-			if s := &r.votes[j]; s.state == granted && s.token == t && s.answered >= since {
+			if s := &r.votes[j]; s.token == token && s.proves(t) {
 				n++
 			}
 		}
-		if t != 0 && n >= r.need {
-			return t
+		if token != 0 && n >= r.need {
+			return token
 		}
 	}
 	return 0
@@ -160,17 +161,21 @@ func (r *request) gives(i, rank int) bool {
 	return true
 }
 
-// granted records that server i granted the request, in the exchange stamp.
-func (r *request) granted(i int, stamp int64, token uint64) {
-	if s := r.accept(i, stamp); s != nil && token > s.yielded {
-		s.state, s.token, s.reply = granted, token, driver.Reply{}
+// granted records that server i granted the request, in the exchange t.
+func (r *request) granted(i int, t term, token uint64) {
+	if s := r.accept(i, t.stamp); s != nil && token > s.yielded {
+		if s.state != granted || s.token != token { // perhaps it is another grant
+			s.until, s.firm = 0, false
+		}
+		s.state, s.token, s.reply, s.until = granted, token, driver.Reply{}, max(s.until, t.end())
 	}
 }
 
-// waits records that server i has queued the request, or has refused it if it does not wait.
-func (r *request) waits(i int, stamp int64, place uint64, reply driver.Reply) {
-	if s := r.accept(i, stamp); s != nil {
-		s.state, s.token, s.place, s.reply = nothing, 0, place, reply
+// waits records that server i has queued the request, or has refused it if it does not wait, in the
+// exchange t.
+func (r *request) waits(i int, t term, place uint64, reply driver.Reply) {
+	if s := r.accept(i, t.stamp); s != nil {
+		s.state, s.token, s.place, s.reply, s.until = nothing, 0, place, reply, t.end()
 		if reply.Wake != nil {
 			s.state, s.wake = waiting, reply.Wake
 		}
@@ -232,7 +237,7 @@ func (r *request) pushed(i int) (grant, ask bool) {
 		case token <= s.yielded:
 			return false, false
 		}
-		s.state, s.token = granted, token
+		s.state, s.token, s.firm = granted, token, false // it ends when the place would have ended
 		return true, false
 	default:
 		return false, false

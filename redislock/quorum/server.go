@@ -111,7 +111,7 @@ func (s *server) close() error {
 type member interface {
 	Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error)
 	Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error
-	Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (uint64, time.Duration, error)
+	Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (uint64, time.Duration, error)
 	Move(ctx context.Context, name, id string, place uint64) error
 	Claim(ctx context.Context, name, id string, rank int) error
 	Yield(ctx context.Context, h driver.Hold, to string, place uint64) (<-chan uint64, uint64, error)

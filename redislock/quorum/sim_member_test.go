@@ -52,7 +52,10 @@ func (w *world) lost() bool {
 
 // exchange carries a request to the server and the answer back.
 func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error) error {
-	if !backoff.Sleep(ctx, m.w.delay()) {
+	m.w.mu.Lock()
+	late := m.w.late
+	m.w.mu.Unlock()
+	if !backoff.Sleep(ctx, late+m.w.delay()) {
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 	}
 	m.w.mu.Lock()
@@ -111,13 +114,13 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 	var reply driver.Reply
 	var place, last uint64
 	err := m.exchange(ctx, func(v *simServer) error {
-		end := time.Now().Add(m.w.ttl)
+		end := v.till(time.Time{}, req.Lease)
 		me := simPlace{req.ID, 0, end, m}
 		switch i := v.find(req.ID); {
 		case v.token != 0 && v.holder.id == req.ID:
-			v.end, reply.Token = end, v.token
+			v.end, reply.Token = v.till(v.end, req.Lease), v.token
 		case i >= 0:
-			v.queue[i].deadline, place = end, v.queue[i].place
+			v.queue[i].deadline, place = v.till(v.queue[i].deadline, req.Lease), v.queue[i].place
 		case v.token == 0 && len(v.queue) == 0:
 			v.give(me, end, propose)
 			reply.Token = v.token
@@ -194,7 +197,7 @@ func (m *simMember) Pass(ctx context.Context, h driver.Hold, _ time.Duration, pr
 	return err
 }
 
-func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (
+func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (
 	got uint64, clock time.Duration, err error) {
 	err = m.exchange(ctx, func(v *simServer) error {
 		if err := v.owned(h.ID, h.Token); err != nil {
@@ -207,8 +210,8 @@ func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, rene
 		if token > v.token {
 			v.token, v.last = token, token
 		}
-		if renew {
-			v.end = time.Now().Add(m.w.ttl)
+		if lease > 0 {
+			v.end = v.till(v.end, lease)
 		}
 		got, clock = v.token, time.Duration(v.clock())*time.Microsecond
 		return nil
@@ -270,7 +273,7 @@ func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place u
 			v.seq++
 			place = v.seq
 		}
-		v.join(simPlace{h.ID, place, time.Now().Add(m.w.ttl), m})
+		v.join(simPlace{h.ID, place, v.till(time.Time{}, h.Lease), m})
 		return nil
 	})
 	if err != nil {
@@ -297,12 +300,12 @@ func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) (changes []d
 		for k, h := range holds {
 			switch i := v.find(h.ID); {
 			case v.token != 0 && v.holder.id == h.ID:
-				v.end = time.Now().Add(m.w.ttl)
+				v.end = v.till(v.end, h.Lease)
 				if h.Token == 0 {
 					changes = append(changes, driver.Change{Index: k, State: driver.Granted, Token: v.token})
 				}
 			case h.Token == 0 && i >= 0:
-				v.queue[i].deadline = time.Now().Add(m.w.ttl)
+				v.queue[i].deadline = v.till(v.queue[i].deadline, h.Lease)
 				changes = append(changes, driver.Change{Index: k, State: driver.Waiting, Retry: time.Until(v.end), Ahead: i})
 			default:
 				changes = append(changes, driver.Change{Index: k, State: driver.Gone})

@@ -19,8 +19,10 @@ type world struct {
 	servers    []*simServer
 	ttl        time.Duration
 	quarantine time.Duration
-	lose       float64 // fraction of the answers and pushes that get lost
-	older      bool    // servers that lose their data go back to older data, without a restart
+	fast       float64       // so much faster than the clients' clocks are the servers'
+	late       time.Duration // so much longer do requests take
+	lose       float64       // fraction of the answers and pushes that get lost
+	older      bool          // servers that lose their data go back to older data, without a restart
 	flaw       flaw
 }
 
@@ -33,6 +35,7 @@ const (
 	noReplicaCheck      // so do those whose data were replaced without a restart
 	noClaims            // no holder is asked to give way
 	forgetsRaise        // a raised token is not remembered
+	shortens            // a lease ends when its last exchange says, also if an earlier one made it longer
 )
 
 // simServer is one server's record of one name.
@@ -68,6 +71,24 @@ func (v *simServer) mint(want uint64) uint64 {
 		v.last = want
 	}
 	return v.last
+}
+
+// till returns when a lease that would end at end ends, if it is renewed as asked.
+func (v *simServer) till(end time.Time, asked time.Duration) time.Time {
+	lease := driver.LeaseWithin(asked, v.w.ttl)
+	renewed := time.Now().Add(lease - time.Duration(float64(lease)*v.w.fast))
+	if end.After(renewed) && v.w.flaw != shortens {
+		return end
+	}
+	return renewed
+}
+
+// step sets the clock forward.
+func (v *simServer) step(d time.Duration) {
+	v.ahead, v.end = v.ahead+d, v.end.Add(-d)
+	for i := range v.queue {
+		v.queue[i].deadline = v.queue[i].deadline.Add(-d)
+	}
 }
 
 func (v *simServer) give(p simPlace, end time.Time, want uint64) {

@@ -17,12 +17,12 @@ var quorum = []Mutant{
 	{
 		ID: "quorum-any-token", Store: Quorum, Class: in(history.S4),
 		Bug: "the token of a grant is that of one server, not that of a majority",
-		Edits: []Edit{{"redislock/quorum/request.go", `		if t != 0 && n >= r.need {
-			return t
+		Edits: []Edit{{"redislock/quorum/request.go", `		if token != 0 && n >= r.need {
+			return token
 		}
 	}
-	return 0`, `		if t != 0 && n >= r.need {
-			return t/uint64(len(r.votes)) + uint64(i)
+	return 0`, `		if token != 0 && n >= r.need {
+			return token/uint64(len(r.votes)) + uint64(i)
 		}
 	}
 	return 0`}},

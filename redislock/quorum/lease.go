@@ -1,0 +1,108 @@
+package quorum
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// A lease may be shorter than the TTL, and its exchanges may ask for different lengths. So each vote
+// records until when its server keeps the grant or place at least, and an exchange proves a lease
+// only with votes that last as long as it asked. Everything that depends on time, such as asking a
+// server for the grant again, depends on the proven lease and not on the TTL.
+
+// A term is an exchange about a request, and the lease that it asked for.
+type term struct {
+	stamp int64         // the exchange
+	sent  time.Duration // when it was sent, by the session's clock
+	lease time.Duration
+}
+
+// end returns when the lease ends, if it counts from the exchange.
+func (t term) end() time.Duration { return t.sent + t.lease }
+
+// term returns the term of an exchange that begins now and asks for a lease, as in driver.Request.
+func (s *session) term(stamp int64, asked time.Duration) term {
+	return term{stamp, s.clock.now(), driver.LeaseWithin(asked, s.ttl)}
+}
+
+// rest returns the term of an exchange that begins now, and whose lease is to end with that of t. So
+// no server keeps a short lease for longer than the caller's exchanges have asked.
+func (s *session) rest(t term, stamp int64) term {
+	rest := s.term(stamp, t.lease)
+	if rest.lease < s.ttl {
+		rest.lease = max(t.end()-rest.sent, time.Millisecond)
+	}
+	return rest
+}
+
+// kept returns for how long servers are asked to keep a lease, as in driver.Request. The margin of
+// package holdfast covers a step of a clock that is too small to be noticed. It is a part of the
+// lease, and the step a part of the TTL. So servers keep a short lease for that step longer.
+func (s *session) kept(lease time.Duration) time.Duration {
+	if lease += s.ttl / slackPart; lease >= s.ttl {
+		return 0
+	}
+	return lease
+}
+
+// proves reports whether the server has granted the request for as long as t asked, as answered
+// since. An exchange that asked for less proves nothing about t.
+func (s *vote) proves(t term) bool {
+	return s.state == granted && s.answered >= t.stamp && s.until >= t.end()
+}
+
+// holds records that a majority has granted the request under token, as t proved.
+func (r *request) holds(token uint64, t term) {
+	r.token, r.proof = token, t
+	for i := range r.votes {
+		r.votes[i].firm = r.votes[i].proves(t)
+	}
+}
+
+// standing returns how many servers have the grant, as answered since t, how many of them prove t,
+// and of how many the state is unknown. Once the proven lease is over, another request may have had a
+// majority. So from then on only those count that have had the grant all the time: the others may
+// have granted it after that request, to a place that was left in the queue, or to an exchange that
+// came late.
+func (r *request) standing(t term, now time.Duration) (have, prove, open int) {
+	lapsed := r.token != 0 && now >= r.proof.end()
+	for i := range r.votes {
+		switch s := &r.votes[i]; {
+		case lapsed && !s.firm:
+		case s.answered < t.stamp:
+			if s.state != nothing || s.sent > s.answered {
+				open++
+			}
+		case s.proves(t):
+			have, prove = have+1, prove+1
+		case s.state == granted:
+			have++
+		}
+	}
+	return have, prove, open
+}
+
+// renewed records that a majority still has the grant, as t proved.
+func (r *request) renewed(t term) {
+	if t.end() > r.proof.end() { // a shorter renewal ends no lease
+		r.proof = t
+	}
+	for i := range r.votes {
+		s := &r.votes[i]
+		s.firm, s.ended = s.firm || s.proves(t), 0
+	}
+}
+
+// counts returns the exchange that the lease of the grant or place counts from, as far as is known.
+func (r *request) counts() term {
+	if r.token != 0 {
+		return r.proof
+	}
+	return r.since
+}
+
+// fresh reports whether less than that part of the proven lease is over.
+func (r *request) fresh(now, percent time.Duration) bool {
+	return now-r.proof.sent < r.proof.lease*percent/100
+}
