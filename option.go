@@ -43,8 +43,9 @@ func Reentrant() Option { return func(o *options) { o.reentrant = true } }
 // holder may begin while the work that hangs still ends.
 //
 // If the client is frozen or dead, the store frees the name: within 1.1 d, but not before a second.
-// If d is longer than the TTL, it does so within half a TTL after d. A store whose leases end with a
-// session, and a quorum, take up to a TTL (docs/guarantees.md). Extend moves the end.
+// If d is longer than the TTL, it does so within half a TTL after d. A quorum takes a fortieth of the
+// TTL longer, and a store whose leases end with a session up to a TTL (docs/guarantees.md). Extend
+// moves the end.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) {
 		if o.maxHold = min(d, forever/4); d <= 0 { // a deadline computed from it does not overflow
