@@ -50,13 +50,15 @@ func TestAdvice(t *testing.T) {
 		if masked := a.message(text); c.want != "" && !strings.Contains(masked, c.want) {
 			t.Errorf("%s: %q is shown as %q", c.url, text, masked)
 		}
-		if text := a.withAdvice(hinted{c.err}); (c.want == "") != strings.HasSuffix(text, "may say more about the store") {
+		text = a.withAdvice(hinted{c.err})
+		if toDoctor := strings.HasSuffix(text, "may say more about the store"); toDoctor != (c.want == "") {
 			t.Errorf("%s: %q", c.url, text)
 		}
 	}
 	t.Setenv(envHeld, "x")
 	t.Setenv(envURL, "redis://u@h")
-	if text := (&app{}).withAdvice(refused("NOAUTH x")); !strings.Contains(text, `inside "holdfast run" there is no password`) {
+	const nested = `inside "holdfast run" there is no password`
+	if text := (&app{}).withAdvice(refused("NOAUTH x")); !strings.Contains(text, nested) {
 		t.Error(text)
 	}
 }

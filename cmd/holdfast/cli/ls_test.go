@@ -42,7 +42,8 @@ func TestScreen(t *testing.T) {
 		all = append(all, holdfast.Record{Name: name, Kind: "lock", Waiting: 2})
 	}
 	shown := func(err error, lines int) []string {
-		text := strings.NewReplacer("\x1b[H", "", "\x1b[K", "", "\x1b[J", "").Replace(screen("redis:h", all, err, false, 40, lines))
+		text := screen("redis:h", all, err, false, 40, lines)
+		text = strings.NewReplacer("\x1b[H", "", "\x1b[K", "", "\x1b[J", "").Replace(text)
 		return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	}
 	if got := shown(nil, 24); len(got) != 7 || !strings.HasSuffix(got[0], " redis:h: 5 in use, 10 waiting") {
