@@ -117,14 +117,14 @@ func TestStoreFallsSilent(t *testing.T) {
 	}
 }
 
-// A refusal by the store is reported at once, in one line.
+// A refusal by the store is reported at once, in one line that says what to do.
 func TestRefusedByTheStore(t *testing.T) {
 	b := newBench(t)
 	r := testenv.RedisACL(t, []string{"user reader on >s3cret ~* &* +@all -@write -@scripting"})
 	b.env = append(b.env, "HOLDFAST_URL=redis://reader:s3cret@"+r.Addr)
 	for _, command := range []string{"run", "elect"} {
 		_, stderr := b.want(77, "--ttl", "40s", command, "a", "--", "true")
-		if !regexp.MustCompile(`^holdfast: .*refused.*; "holdfast doctor" may say more about the store\n$`).
+		if !regexp.MustCompile(`^holdfast: .*refused.*; an administrator grants it: ACL SETUSER reader \+evalsha .*\n$`).
 			MatchString(stderr) {
 			t.Errorf("%s: %q", command, stderr)
 		}
