@@ -31,7 +31,8 @@ local function one(i)
     end
   end
   if held then
-    if token == 0 then report(i, 2, held, 0, 0) end
+    -- A place that got the name. Or the token is not the grant's: then a member may have given it again.
+    if held ~= token then report(i, 2, held, 0, 0) end
   elseif token ~= 0 then
     report(i, 1, gone, 0, 0)
   else

@@ -172,6 +172,32 @@ func TestLapsedLeaseStaysLapsed(t *testing.T) {
 	}
 }
 
+// A server that has ended the grant, and gave it again to a request that came late, has not had it all the
+// time. So it does not count after the lease, although it renews the grant under the old token as well.
+func TestGrantedAgainIsAnotherGrant(t *testing.T) {
+	for what, again := range map[string]bool{"granted again": true, "the same grant": false} {
+		lease(t, 5, shortLease, false, func(l leased) {
+			one := l.has[:1]
+			l.each(one, silence)
+			if state := l.renew(longLease); state != driver.Unknown {
+				t.Fatalf("a renewal that no majority got: state %d", state)
+			}
+			time.Sleep(2 * shortLease)
+			l.each(one, func(v *simServer) {
+				revive(v)
+				if again { // and another client has had a majority with this server meanwhile
+					v.give(simPlace{id: "a", who: l.s.endpoints[one[0]].at().(*simMember)}, time.Now().Add(longLease), 0)
+				} else { // the renewal has reached this server, too
+					v.end = time.Now().Add(longLease)
+				}
+			})
+			if state := l.renew(0); (state == driver.Gone) != again || !again && state != 0 {
+				t.Errorf("%s: state %d after the lease", what, state)
+			}
+		})
+	}
+}
+
 // A release after the lease does not count as done if a majority has not done it.
 func TestReleaseOfALapsedLease(t *testing.T) {
 	lease(t, 5, shortLease, false, func(l leased) {

@@ -301,7 +301,7 @@ func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) (changes []d
 			switch i := v.find(h.ID); {
 			case v.token != 0 && v.holder.id == h.ID:
 				v.end = v.till(v.end, h.Lease)
-				if h.Token == 0 {
+				if h.Token != v.token {
 					changes = append(changes, driver.Change{Index: k, State: driver.Granted, Token: v.token})
 				}
 			case h.Token == 0 && i >= 0:

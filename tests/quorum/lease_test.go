@@ -184,6 +184,14 @@ func TestLeaseOfARaisedGrant(t *testing.T) {
 				t.Errorf("%s: %v left after Raise with a lease of %v; want %v to %v", name, left, step.lease, step.least, step.most)
 			}
 		}
+		// A renewal under an earlier token reports the present one: it may be that of another grant.
+		changes, err := s.Renew(within(t), []driver.Hold{{Name: name, ID: req.ID, Token: reply.Token}})
+		if err != nil || len(changes) != 1 || changes[0].State != driver.Granted || changes[0].Token != h.Token {
+			t.Errorf("%s: Renew with token %d: %+v, %v; want it granted with %d", name, reply.Token, changes, err, h.Token)
+		}
+		if changes, err = s.Renew(within(t), []driver.Hold{h}); err != nil || len(changes) != 0 {
+			t.Errorf("%s: Renew with its token: %+v, %v", name, changes, err)
+		}
 		h.Lease = short
 		if _, _, err := s.Yield(within(t), h, "nobody", 0); err != nil {
 			t.Fatal(err)

@@ -99,7 +99,7 @@ var redis = []Mutant{
 			{"redislock/wake.go", `	case a.waits:
 		s.handOver(id, &a, token)`, `	case a.waits && token == 0:
 		s.handOver(id, &a, token)`},
-			{"redislock/lua/refresh.lua", `if token == 0 then report(i, 2, held, 0, 0) end`, ``},
+			{"redislock/lua/refresh.lua", `if held ~= token then report(i, 2, held, 0, 0) end`, ``},
 		},
 		Run: Run{TTL: 2 * time.Second, For: 12 * time.Second, Slack: 500 * time.Millisecond},
 	},
