@@ -22,7 +22,7 @@ import (
 // that still agree are right if they are a majority. The other servers get a quarantine, which the
 // process records there. So does a server whose clock moves while a process watches.
 //
-// This notices no step that is smaller than the time of an exchange, than a fortieth of the
+// This notices no step that is smaller than the time of an exchange, than a fortieth of this process's
 // shortest TTL, or than the drift since the last look. The margin of package holdfast covers those,
 // and for a lease that is shorter than the TTL the time that session.kept adds.
 // If more than a minority of the clocks are set by the same amount at the same time, the others

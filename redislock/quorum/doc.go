@@ -62,10 +62,13 @@
 //   - The servers' clocks run at the same speed as the clients', except for the margin of package
 //     holdfast (a tenth of the lease). A minority of the clocks may be set at any time. A majority
 //     must not be set at the same time, and no clock forth and back within a few seconds without a
-//     request to its server. A step is not noticed if it is smaller than a fortieth of the shortest
-//     TTL, or than the time of an exchange: the margin covers it. The margin of a lease that is
-//     shorter than the TTL may be smaller than that. So the servers keep such a lease for a fortieth
+//     request to its server. A process does not notice a step that is smaller than a fortieth of its
+//     shortest TTL, or than the time of an exchange: the margin covers it. The margin of a lease that
+//     is shorter than the TTL may be smaller than that. So the servers keep such a lease for a fortieth
 //     of the TTL longer than the client counts on.
+//   - No client's TTL is more than four times as long as another's, nor longer than that of a client
+//     with leases shorter than its TTL. Otherwise it may overlook a step that their margins do not
+//     cover.
 //   - For tokens that grow although servers lose data: the clocks of the servers differ by less
 //     than three quarters of the quarantine.
 //   - The servers fail independently, and no replica is promoted in place of one: two servers must
