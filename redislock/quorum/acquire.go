@@ -242,7 +242,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	r.mu.Lock()
 	r.votes[p.index].sent = stamp
 	req, t := r.driver, s.rest(r.counts(), stamp)
-	req.Lease = s.kept(t.lease)
+	req.Lease = s.kept(t)
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
 	r.mu.Unlock()
 	var reply driver.Reply

@@ -136,7 +136,7 @@ func (s *session) raiseOne(r *request, p *endpoint, t term, h driver.Hold, to ui
 	var token uint64
 	sent, renew, lease := s.clock.now(), t.lease > 0, time.Duration(0)
 	if renew {
-		lease = driver.LeaseWithin(s.kept(t.lease), s.ttl)
+		lease = driver.LeaseWithin(s.kept(t), s.ttl)
 	}
 	s.at(p, func(ctx context.Context, m member) (err error) {
 		var clock time.Duration
@@ -284,7 +284,7 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 		return
 	}
 	t := s.rest(r.counts(), s.stamp.Add(1))
-	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: r.votes[p.index].token, Lease: s.kept(t.lease)}
+	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: r.votes[p.index].token, Lease: s.kept(t)}
 	place, _ := r.place()
 	var wake <-chan uint64
 	s.at(p, func(ctx context.Context, m member) (err error) {

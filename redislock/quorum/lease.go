@@ -16,34 +16,40 @@ type term struct {
 	stamp int64         // the exchange
 	sent  time.Duration // when it was sent, by the session's clock
 	lease time.Duration
+	extra time.Duration // so much longer do the servers keep it
 }
 
 // end returns when the lease ends, if it counts from the exchange.
 func (t term) end() time.Duration { return t.sent + t.lease }
 
 // term returns the term of an exchange that begins now and asks for a lease, as in driver.Request.
+//
+// The margin of package holdfast covers a step of a clock that is too small to be noticed. It is a
+// part of the lease, and the step a part of the TTL. So servers keep a short lease for that step
+// longer.
 func (s *session) term(stamp int64, asked time.Duration) term {
-	return term{stamp, s.clock.now(), driver.LeaseWithin(asked, s.ttl)}
+	lease := driver.LeaseWithin(asked, s.ttl)
+	return term{stamp, s.clock.now(), lease, min(s.ttl/slackPart, s.ttl-lease)}
 }
 
-// rest returns the term of an exchange that begins now, and whose lease is to end with that of t. So
-// no server keeps a short lease for longer than the caller's exchanges have asked.
+// rest returns t for the exchange of t. For another one, which begins now, it returns a term whose lease
+// is to end with that of t. So no server keeps a lease for longer than the caller's exchanges have
+// asked. In particular, no place of a grant outlasts it: the place would get the name after another
+// request has had it.
 func (s *session) rest(t term, stamp int64) term {
-	rest := s.term(stamp, t.lease)
-	if rest.lease < s.ttl {
-		rest.lease = max(t.end()-rest.sent, time.Millisecond)
+	if stamp == t.stamp {
+		return t
 	}
-	return rest
+	now := s.clock.now()
+	return term{stamp, now, max(t.end()-now, time.Millisecond), t.extra}
 }
 
-// kept returns for how long servers are asked to keep a lease, as in driver.Request. The margin of
-// package holdfast covers a step of a clock that is too small to be noticed. It is a part of the
-// lease, and the step a part of the TTL. So servers keep a short lease for that step longer.
-func (s *session) kept(lease time.Duration) time.Duration {
-	if lease += s.ttl / slackPart; lease >= s.ttl {
+// kept returns for how long servers are asked to keep a lease, as in driver.Request.
+func (s *session) kept(t term) time.Duration {
+	if t.lease+t.extra >= s.ttl {
 		return 0
 	}
-	return lease
+	return t.lease + t.extra
 }
 
 // proves reports whether the server has granted the request for as long as t asked, as answered

@@ -125,8 +125,8 @@ func TestShortLeaseIsNotRevived(t *testing.T) {
 	}
 }
 
-// A renewal that no majority gets leaves a few servers with a longer lease, and a longer place. When
-// another client has had the lock since, a grant to that place does not make up a majority again.
+// A renewal that no majority gets leaves a few servers with a longer lease. When another client has had
+// the lock since, servers that then grant it to a request that comes late make up no majority with them.
 func TestLapsedLeaseStaysLapsed(t *testing.T) {
 	for what, late := range map[string]time.Duration{
 		"renewed after it":                       0,
@@ -148,8 +148,8 @@ func TestLapsedLeaseStaysLapsed(t *testing.T) {
 			}
 			time.Sleep(shortLease + modelStep + 100*time.Millisecond - time.Since(begin))
 			l.each(l.others, func(v *simServer) { // b had a majority with one of them
-				v.token = 0
-				v.advance(0)
+				v.queue = nil
+				v.give(simPlace{id: "a", who: l.s.endpoints[0].at().(*simMember)}, time.Now().Add(longLease), 0)
 			})
 			time.Sleep(50 * time.Millisecond)
 			n := 0
@@ -237,6 +237,24 @@ func TestNoServerKeepsALeaseLonger(t *testing.T) {
 			ends(l, l.others, shortLease, longLease/2)
 		})
 	})
+	for what, asked := range map[string]time.Duration{"of a short lease": shortLease, "of a full one": 0} {
+		t.Run("its places, "+what, func(t *testing.T) {
+			lease(t, 5, asked, true, func(l leased) {
+				l.each(l.has[1:], silence)
+				time.Sleep(shortLease / 4)
+				if state := l.renew(0); state != driver.Unknown {
+					t.Fatalf("a renewal that no majority got: state %d", state)
+				}
+				time.Sleep(time.Second)
+				l.each(l.others, func(v *simServer) {
+					most := l.r.proof.end() - l.s.clock.now() + l.r.proof.extra + 100*time.Millisecond
+					if i := v.find("a"); i < 0 || time.Until(v.queue[i].deadline) > most {
+						t.Errorf("the queue is %v; want a place of a for %v at most", v.queue, most)
+					}
+				})
+			})
+		})
+	}
 	t.Run("raised", func(t *testing.T) {
 		lease(t, 3, shortLease, false, func(l leased) {
 			time.Sleep(shortLease / 2)

@@ -33,7 +33,7 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 	for i, h := range asked {
 		t := s.term(stamp, h.Lease)
 		holds[i] = hold{Hold: h, term: t, r: s.find(h.ID), open: len(s.endpoints)}
-		holds[i].Lease = s.kept(t.lease)
+		holds[i].Lease = s.kept(t)
 		r := holds[i].r
 		if r == nil {
 			continue
@@ -48,7 +48,7 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 	}
 	type answer struct {
 		p       *endpoint
-		of      []int // holds
+		of      []part
 		changes []driver.Change
 		err     error
 	}
@@ -114,38 +114,45 @@ func (s *session) undecided(holds []hold) bool {
 	return false
 }
 
-// at1 returns the holds that server p has, as far as is known: their indexes, and their state
-// there.
-func (s *session) at1(p *endpoint, holds []hold) (of []int, own []driver.Hold) {
+// part is what a server is asked about a hold.
+type part struct {
+	hold int // its index
+	term term
+}
+
+// at1 returns the holds that server p has, as far as is known, and their state there.
+func (s *session) at1(p *endpoint, holds []hold) (of []part, own []driver.Hold) {
 	for i := range holds {
-		h := holds[i].Hold
+		h, t := holds[i].Hold, holds[i].term
 		if r := holds[i].r; r != nil {
 			r.mu.Lock()
 			vote := &r.votes[p.index]
 			known := vote.state != nothing || vote.sent > vote.answered
-			if h.Token != 0 && vote.state == granted {
+			switch {
+			case h.Token != 0 && vote.state == granted:
 				h.Token = vote.token
-			} else {
-				h.Token = 0
+			case h.Token != 0: // a place of the grant, which may be renewed at no majority
+				t = s.rest(r.proof, t.stamp)
+				h.Token, h.Lease = 0, s.kept(t)
 			}
 			r.mu.Unlock()
 			if !known {
 				continue
 			}
 		}
-		of, own = append(of, i), append(own, h)
+		of, own = append(of, part{i, t}), append(own, h)
 	}
 	return of, own
 }
 
 // learn applies the answer of server p.
-func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Change, err error) {
+func (s *session) learn(p *endpoint, holds []hold, of []part, changes []driver.Change, err error) {
 	byIndex := make(map[int]driver.Change, len(changes))
 	for _, c := range changes {
 		byIndex[c.Index] = c
 	}
-	for k, i := range of {
-		h := &holds[i]
+	for k, asked := range of {
+		h, t := &holds[asked.hold], asked.term
 		c := byIndex[k]
 		if err != nil {
 			c.State = driver.Unknown
@@ -163,7 +170,7 @@ func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Ch
 			}
 			continue
 		}
-		r, stamp := h.r, h.term.stamp
+		r, stamp := h.r, t.stamp
 		r.mu.Lock()
 		vote := &r.votes[p.index]
 		switch c.State {
@@ -173,7 +180,7 @@ func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Ch
 			}
 			r.gone(p.index, stamp)
 		case driver.Granted:
-			s.grantedAt(r, p, h.term, c.Token)
+			s.grantedAt(r, p, t, c.Token)
 		case driver.Waiting:
 			if vote.state == granted && vote.answered <= stamp {
 				// Either a push has overtaken this answer. Or the push was for an earlier place,
@@ -187,14 +194,14 @@ func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Ch
 				if vote.state == nothing || vote.state == yielding {
 					vote.state, vote.token = waiting, 0
 				}
-				vote.reply.Retry, vote.reply.Ahead, vote.until = c.Retry, c.Ahead, h.term.end()
+				vote.reply.Retry, vote.reply.Ahead, vote.until = c.Retry, c.Ahead, t.end()
 				if vote.wake == nil && !r.over { // the answer with the place was lost, and its wake-up channel with it
 					s.background(func() { s.rejoin(r, p, stamp) })
 				}
 			}
 		case 0:
 			if vote.state == granted && r.accept(p.index, stamp) != nil {
-				vote.until = max(vote.until, h.term.end())
+				vote.until = max(vote.until, t.end())
 			}
 		default:
 			r.fails(p.index, stamp, err)
