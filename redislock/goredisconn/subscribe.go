@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,19 +33,27 @@ func (c *conn) Subscribe(ctx context.Context, channel string, message func(strin
 }
 
 // SubscribeShard implements redislock.Conn. It subscribes at the primary, whatever the client
-// prefers to read from. A subscription costs two goroutines and one connection.
+// prefers to read from. A subscription costs two goroutines and one connection. If the primary dies
+// or freezes, the subscription is at the next one within about ten seconds of its promotion.
 func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("ssubscribe", message, again)
-	s.open = func() *redis.PubSub {
-		if c.cluster != nil {
-			if node, err := c.cluster.MasterForKey(c.ctx, channel); err == nil {
-				return node.SSubscribe(c.ctx, channel)
-			}
-		}
-		return c.client.SSubscribe(c.ctx, channel)
-	}
+	s.open = func() *redis.PubSub { return c.openShard(channel) }
 	s.watch = c.watch(s, channel, true)
 	return c.subscribe(ctx, s)
+}
+
+// openShard asks for a subscription. In a Cluster it does so at the server that the client takes for
+// the primary. If that one is silent, this and each receive take the time silence, and not the
+// client's ReadTimeout.
+func (c *conn) openShard(channel string) *redis.PubSub {
+	if c.cluster != nil {
+		if node, err := c.cluster.MasterForKey(c.ctx, channel); err == nil {
+			ctx, cancel := context.WithTimeout(c.ctx, silence)
+			defer cancel()
+			return node.WithTimeout(silence).SSubscribe(ctx, channel)
+		}
+	}
+	return c.client.SSubscribe(c.ctx, channel)
 }
 
 // count counts the subscribers of a channel at the server that takes writes.
@@ -74,8 +83,9 @@ type subscription struct {
 	mu        sync.Mutex
 	sub       *redis.PubSub // nil before the first try
 	astray    bool          // sub was closed because it is at the wrong server
-	confirmed bool
-	settled   bool // first has a result
+	stands    bool          // the server has confirmed sub
+	confirmed bool          // a server has confirmed the subscription
+	settled   bool          // first has a result
 	stopped   bool
 }
 
@@ -134,7 +144,7 @@ func (s *subscription) replace() bool {
 	sub := s.open() // it may be slow
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sub, s.astray = sub, false
+	s.sub, s.astray, s.stands = sub, false, false
 	if s.stopped {
 		_ = sub.Close()
 	}
@@ -157,7 +167,7 @@ func (s *subscription) take(m any) (confirmed, stopped, astray bool) {
 			s.astray = true
 		case m.Kind != s.kind:
 		default:
-			s.confirmed = true
+			s.confirmed, s.stands = true, true
 			if s.settled {
 				s.again()
 			}
@@ -207,9 +217,9 @@ func (c *conn) listen(s *subscription) {
 	pause, pinged, tries := backoff.Pause{First: shortest, Most: longest}, false, 0
 	for {
 		s.mu.Lock()
-		sub := s.sub
+		sub, stood := s.sub, s.stands
 		s.mu.Unlock()
-		m, err := sub.ReceiveTimeout(c.ctx, silence)
+		m, err := c.receive(sub)
 		confirmed, stopped, astray := s.take(m)
 		if stopped || c.ctx.Err() != nil || !astray && c.clientClosed(err) {
 			return
@@ -221,7 +231,7 @@ func (c *conn) listen(s *subscription) {
 		}
 		var slow net.Error
 		silent := confirmed && !astray && errors.As(err, &slow) && slow.Timeout()
-		if silent && !pinged && sub.Ping(c.ctx) == nil {
+		if silent && stood && !pinged && sub.Ping(c.ctx) == nil {
 			pinged = true // silence is normal, unless the PING gets no answer either
 			continue
 		}
@@ -253,18 +263,61 @@ func (c *conn) clientClosed(err error) bool {
 	if c.cluster == nil || !errors.Is(err, redis.ErrClosed) {
 		return errors.Is(err, redis.ErrClosed)
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, silence)
-	defer cancel()
-	return errors.Is(c.cluster.Ping(ctx).Err(), redis.ErrClosed)
+	var open atomic.Bool
+	err = c.eachMaster(func(ctx context.Context, master *redis.Client) error {
+		if !errors.Is(master.WithTimeout(answers).Ping(ctx).Err(), redis.ErrClosed) {
+			open.Store(true)
+		}
+		return nil
+	})
+	return !open.Load() && (err == nil || errors.Is(err, redis.ErrClosed))
 }
 
-// refresh makes the client of a Cluster read the slots.
-func (c *conn) refresh() {
-	if c.cluster == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, silence)
+// receive waits for a message, and connects before if there is no connection.
+func (c *conn) receive(sub *redis.PubSub) (any, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, 2*silence)
 	defer cancel()
-	// The client has no method for that alone. If no server answers, the next request tries again.
-	_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+	return sub.ReceiveTimeout(ctx, silence)
+}
+
+// refresh makes the client of a Cluster read the slots. The client has no method for that alone.
+func (c *conn) refresh() {
+	if c.cluster != nil {
+		// If no server answers, the next request tries again.
+		_ = c.eachMaster(func(context.Context, *redis.Client) error { return nil })
+	}
+}
+
+// eachMaster makes the client read the slots, and calls f for each primary, perhaps more than once.
+// It returns when that is done, but after the time silence at the latest. The client asks a random
+// server for the slots. If that one is silent, the client waits for its ReadTimeout, whatever the
+// context says, before it asks another. So other tries begin beside the first.
+func (c *conn) eachMaster(f func(context.Context, *redis.Client) error) error {
+	const tries = 4
+	late := time.NewTimer(silence)
+	defer late.Stop()
+	done := make(chan error, tries)
+	var over atomic.Bool
+	defer over.Store(true)
+	for n := 1; ; n++ {
+		var another <-chan time.Time
+		if n <= tries {
+			c.loops.Go(func() {
+				done <- c.cluster.ForEachMaster(c.ctx, f)
+				if over.Load() { // what it read may be older than what an earlier try read
+					c.suspect()
+				}
+			})
+			another = time.After(answers)
+		}
+		select {
+		case err := <-done:
+			return err
+		case <-another:
+		case <-late.C:
+			return context.DeadlineExceeded
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
+	}
 }
