@@ -29,7 +29,7 @@ func ScriptFiles() map[string]string {
 // receives.
 func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool) {
 	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, requests: map[string]request{}}
-	_, _ = s.register(id, request{name: "n"})
+	_, _, _ = s.register(id, request{name: "n"})
 	wake, _ := s.waits(id, last)
 	for _, m := range messages {
 		s.message(m)

@@ -24,7 +24,7 @@ func (s *session) CountDown(ctx context.Context, name, id string) (int64, error)
 }
 
 func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, error) {
-	again, err := s.register(id, request{name: name, group: true})
+	_, again, err := s.register(id, request{name: name, group: true})
 	if err != nil {
 		return driver.Reply{}, err
 	}

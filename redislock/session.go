@@ -28,6 +28,7 @@ type session struct {
 	streak    map[string]int8 // of names that were free or contended lately; see fastpath.go
 	pruned    time.Duration   // when prune last worked
 	closed    bool
+	asked     uint64   // the number of the last exchange that asked for a request
 	stray     []string // names from the index that may be forgotten
 }
 
@@ -49,7 +50,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
-	again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0})
+	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0})
 	if err != nil {
 		return reply, 0, err
 	}
@@ -112,7 +113,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		return driver.Reply{}, 0, err
 	}
 	if !req.Wait {
-		s.unregister(req.ID)
+		s.refusedAt(req.ID, number)
 		return reply, 0, nil
 	}
 	wake, ok := s.waits(req.ID, last)

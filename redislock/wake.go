@@ -17,6 +17,7 @@ type request struct {
 	early uint64        // a token that was pushed before the answer
 	wake  waiters.Slot  // of a waiter
 	seen  time.Duration // when it was last sent or renewed
+	asked uint64        // the number of the exchange that last asked for it, in this session
 	group bool          // shared or permits: refresh.lua renews it
 	own   bool          // its lease may be shorter than the TTL
 	waits bool          // the caller has wake
@@ -27,11 +28,11 @@ type request struct {
 
 // register adds a request that is about to be sent. The caller must call flights.Done after the
 // answer. again is true if the session knows the request already: it may have a place in the queue.
-func (s *session) register(id string, a request) (again bool, err error) {
+func (s *session) register(id string, a request) (number uint64, again bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return false, driver.ErrClosed
+		return 0, false, driver.ErrClosed
 	}
 	old, again := s.requests[id]
 	if again {
@@ -40,10 +41,11 @@ func (s *session) register(id string, a request) (again bool, err error) {
 		a.wake.Drain()
 		a.group = a.group || old.group
 	}
-	a.seen = s.b.now()
+	s.asked++
+	a.seen, a.asked = s.b.now(), s.asked
 	s.requests[id] = a
 	s.flights.Add(1)
-	return again, nil
+	return a.asked, again, nil
 }
 
 // adopts adds h, which is about to be adopted as id, and reports whether id was new. The mode of h
@@ -119,6 +121,18 @@ func (s *session) unregister(id string) {
 	defer s.mu.Unlock()
 	if a, ok := s.requests[id]; ok {
 		a.wake.Drain() // no wake-up after Cancel
+		delete(s.requests, id)
+	}
+}
+
+// refusedAt forgets a request that the exchange with this number did not bring a place or a grant.
+// Another exchange about it may have begun since, or have brought a grant: a quorum repeats a request
+// before a slow server has answered. Close must then know the request.
+func (s *session) refusedAt(id string, number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.requests[id]; ok && a.asked == number && a.token == 0 {
+		a.wake.Drain()
 		delete(s.requests, id)
 	}
 }
