@@ -96,23 +96,14 @@ var faults = []check{
 	{"R5", "answer to cancel lost", "a cancel that was not answered has cancelled", func(e *env) {
 		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
-		r := b.req("x")
-		b.refused(r)
-		if err := b.Cancel(e.ctx, e.name("known"), r.ID+"-k"); err != nil { // so that both already know the name
-			e.Fatal(err)
-		}
-		heal := b.DropReplies()
-		e.answerLost(func(ctx context.Context) error { return b.Cancel(ctx, r.Name, r.ID) })
-		for end := time.Now().Add(e.ttl / 3); ; time.Sleep(5 * time.Millisecond) { // it may still be under way
-			rec := a.inspect("x")
-			if rec.Waiting == 0 {
-				break
-			}
-			if time.Now().After(end) {
-				e.Fatalf("%d waiting after a cancel whose answer was lost", rec.Waiting)
+		// On a busy machine something else may be under way on the client's connection when the first
+		// answer is lost; the cancel then waits behind it, and is never sent.
+		const tries = 4
+		for try := 1; !e.cancelled(a, b); try++ {
+			if try == tries {
+				e.Fatalf("%d waiting after a cancel whose answer was lost", a.inspect("x").Waiting)
 			}
 		}
-		heal()
 		a.release(h)
 		a.get(once(a.req("x")))
 	}},
@@ -231,6 +222,28 @@ func (e *env) silentStore(returned func(call string, err error, took time.Durati
 	if rec := b.inspect("x"); rec.Kind != driver.Unused {
 		e.Errorf("a request that was sent into a cut network was done: %+v", rec)
 	}
+}
+
+// cancelled lets b wait for x and lose the answer to its cancel. It reports whether a sees in time
+// that b has cancelled.
+func (e *env) cancelled(a, b *peer) bool {
+	e.Helper()
+	r := b.req("x")
+	b.refused(r)
+	if err := b.Cancel(e.ctx, e.name("known"), r.ID+"-k"); err != nil { // so that both already know the name
+		e.Fatal(err)
+	}
+	heal := b.DropReplies()
+	e.answerLost(func(ctx context.Context) error { return b.Cancel(ctx, r.Name, r.ID) })
+	in := true
+	for end := time.Now().Add(e.ttl / 12); in && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		in = a.inspect("x").Waiting > 0 // the cancel may still be under way
+	}
+	heal()
+	if in {
+		e.eventually(func(ctx context.Context) bool { return b.Cancel(ctx, r.Name, r.ID) == nil })
+	}
+	return !in
 }
 
 // answerLost runs a call whose answer is lost: it must end with its context, in an error.
