@@ -54,6 +54,8 @@
 //     tokens go on. A request
 //     with Limit 0 uses the limit that is set: it waits under every later limit, also if it wants
 //     more than that. ErrNoLimit: none is set.
+//   - R20: A history has the entries that clients have added, each once, in order, up to a length. It
+//     affects no lock, and no lock affects it.
 //
 // To write a store, read memlock first: it is the whole contract in one short file.
 package driver

@@ -6,7 +6,7 @@ import (
 )
 
 // A Backend is a store that keeps a lock table. Its methods may be called concurrently. The
-// operator's methods (List, Inspect, Break, SetLimit) need no session.
+// operator's methods need no session: all but Name, Kinds, Open and Close.
 type Backend interface {
 	// Name returns the kind of store in one lower-case word: "redis", "sqlite", "memory".
 	Name() string
@@ -45,6 +45,22 @@ type Backend interface {
 	// then ends with the last user. ErrKind: in use as something else; ErrGone: there is no limit to
 	// remove.
 	SetLimit(ctx context.Context, name string, limit int) error
+
+	// AddHistory appends an entry to the history of name, and drops the oldest entries until keep are
+	// left. A history is for people: texts that clients add about what they did. It takes no part in
+	// any decision about a grant, lists no name, and outlives the record of its name. The empty name
+	// has a history too, which belongs to no lock. A text that the history has already is not added
+	// again, so the exchange may be repeated. Errors: ErrInvalid (CheckEntry), ErrUnavailable,
+	// ErrUncertain, ErrRefused, ErrDamaged.
+	AddHistory(ctx context.Context, name, text string, keep int) error
+
+	// History returns the entries of name, oldest first, in the order in which they were added. A name
+	// without a history has none. Errors: those of AddHistory.
+	History(ctx context.Context, name string) ([]Entry, error)
+
+	// WhyMissing returns the likely cause if a record of name, which existed held ago, is gone: see
+	// Change.Missing. CauseUnknown: the store cannot tell.
+	WhyMissing(ctx context.Context, name string, held time.Duration) (Cause, error)
 
 	// Close frees the resources of the backend (connections that it opened itself), after its
 	// sessions have been closed. It may be called more than once.

@@ -27,7 +27,7 @@ type broken struct {
 // TestBrokenStores shows that the suite can fail.
 func TestBrokenStores(t *testing.T) {
 	for _, b := range slices.Concat(brokenStores, brokenPermits, brokenLimits, brokenRecords, brokenConns,
-		brokenPushes, brokenTexts) {
+		brokenPushes, brokenTexts, brokenHistories) {
 		t.Run(b.name, func(t *testing.T) {
 			for _, topic := range append(slices.Clone(suite), timed) {
 				for _, c := range topic {
@@ -121,6 +121,14 @@ func (s *sabotaged) SetLimit(ctx context.Context, name string, limit int) error 
 
 func (s *sabotaged) List(ctx context.Context, prefix, after string, n int) ([]driver.Record, error) {
 	return s.inner().List(ctx, prefix, after, n)
+}
+
+func (s *sabotaged) AddHistory(ctx context.Context, name, text string, keep int) error {
+	return s.inner().AddHistory(ctx, name, text, keep)
+}
+
+func (s *sabotaged) History(ctx context.Context, name string) ([]driver.Entry, error) {
+	return s.inner().History(ctx, name)
 }
 
 var brokenStores = []broken{

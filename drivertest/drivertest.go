@@ -155,7 +155,8 @@ type check struct {
 }
 
 var suite = [][]check{exclusive, queue, faults, refusals, passed, damages, tokens, modes, reductions, limits, adoption,
-	names, latches, operators, clients, lateRequests, silentNetwork, primitives, pushes, texts, leases, watching}
+	names, latches, operators, clients, lateRequests, silentNetwork, primitives, pushes, texts, leases, watching,
+	histories}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {

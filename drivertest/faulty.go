@@ -188,6 +188,15 @@ func (f *faulty) SetLimit(ctx context.Context, name string, limit int) error {
 	return f.send(ctx, func() error { return f.Backend.SetLimit(ctx, name, limit) })
 }
 
+func (f *faulty) AddHistory(ctx context.Context, name, text string, keep int) error {
+	return f.send(ctx, func() error { return f.Backend.AddHistory(ctx, name, text, keep) })
+}
+
+func (f *faulty) History(ctx context.Context, name string) (list []driver.Entry, err error) {
+	err = f.send(ctx, func() (err error) { list, err = f.Backend.History(ctx, name); return err })
+	return list, err
+}
+
 type faultySession struct {
 	driver.Session
 	f      *faulty

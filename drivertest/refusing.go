@@ -66,6 +66,10 @@ func (g *writeSwitch) SetLimit(ctx context.Context, name string, limit int) erro
 	return g.write(func() error { return g.Backend.SetLimit(ctx, name, limit) })
 }
 
+func (g *writeSwitch) AddHistory(ctx context.Context, name, text string, keep int) error {
+	return g.write(func() error { return g.Backend.AddHistory(ctx, name, text, keep) })
+}
+
 type gatedSession struct {
 	driver.Session
 	g *writeSwitch

@@ -23,12 +23,13 @@ import (
 // Store is a lock table in memory. Clients that are given the same Store exclude each
 // other. It is safe for concurrent use, and works under testing/synctest.
 type Store struct {
-	mu       sync.Mutex
-	now      func() time.Duration
-	tokens   uint64 // one count for all names, so that the store need not remember idle names
-	entries  map[string]*rule.Entry
-	sessions map[string]*session
-	watchers watchers.Table
+	mu        sync.Mutex
+	now       func() time.Duration
+	tokens    uint64 // one count for all names, so that the store need not remember idle names
+	entries   map[string]*rule.Entry
+	sessions  map[string]*session
+	histories map[string][]entry // none is empty
+	watchers  watchers.Table
 }
 
 var _ driver.Backend = (*Store)(nil)
@@ -39,7 +40,7 @@ func New() *Store {
 	start := time.Now()
 	return &Store{
 		now:     func() time.Duration { return time.Since(start) },
-		entries: map[string]*rule.Entry{}, sessions: map[string]*session{},
+		entries: map[string]*rule.Entry{}, sessions: map[string]*session{}, histories: map[string][]entry{},
 	}
 }
 
