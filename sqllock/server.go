@@ -236,6 +236,12 @@ func (b *Server) runFor(ctx context.Context, why purpose, f func(ctx context.Con
 	if b.exhausted() {
 		return b.reserved.use(ctx, why, f)
 	}
+	return b.onPool(ctx, f)
+}
+
+// onPool is the runner for work that must never use the reserved connection. If the pool is
+// exhausted, it waits.
+func (b *Server) onPool(ctx context.Context, f func(ctx context.Context, l sqlConn) error) error {
 	b.working.Add(1)
 	defer b.working.Add(-1)
 	const rest = 10 * time.Second // networks may drop connections that are idle for so long

@@ -19,6 +19,10 @@ type Dialect interface {
 	// version n+1. Version 0 has no tables. Each list may run again.
 	Migrations() [][]string
 
+	// HistoryTable returns the statements that create the table of the histories, which has no part in
+	// the version of the tables. They may run again.
+	HistoryTable() []string
+
 	// Tables returns the names of the tables.
 	Tables() []string
 

@@ -14,6 +14,7 @@ import (
 // Schema returns the statements that create the tables, for operators who run them by hand:
 // everything that Init does in an empty database.
 func Schema(d Dialect) (statements []string) {
+	statements = d.HistoryTable()
 	for v, step := range d.Migrations() {
 		statements = append(append(statements, step...), setVersion(d, v+1)...)
 	}
@@ -54,16 +55,14 @@ func Init(ctx context.Context, db *sql.DB, d Dialect) error {
 		}
 		return nil
 	}
-	for v := range all { // every version: a table may have been dropped
-		for _, statement := range append(all[v], setVersion(d, v+1)...) {
-			for try := 1; ; try++ {
-				_, err := q.Exec(ctx, statement)
-				if err = b.faultOf(err, true); err == nil {
-					break
-				}
-				if try == attempts || !errors.Is(err, errAgain) || pause(ctx, try) != nil { // another Init may run
-					return fmt.Errorf("creating the tables: %w", err)
-				}
+	for _, statement := range Schema(d) { // of every version: a table may have been dropped
+		for try := 1; ; try++ {
+			_, err := q.Exec(ctx, statement)
+			if err = b.faultOf(err, true); err == nil {
+				break
+			}
+			if try == attempts || !errors.Is(err, errAgain) || pause(ctx, try) != nil { // another Init may run
+				return fmt.Errorf("creating the tables: %w", err)
 			}
 		}
 	}
@@ -135,6 +134,7 @@ const (
 func (b *Server) sweep() {
 	t := time.NewTicker(idleEvery)
 	defer t.Stop()
+	var cursor []byte // of histories
 	for {
 		select {
 		case <-b.ctx.Done():
@@ -142,6 +142,7 @@ func (b *Server) sweep() {
 		case <-t.C:
 			ctx, cancel := context.WithTimeout(b.ctx, idleEvery/2)
 			_ = b.sweepAll(ctx, idleAge) // the next sweep continues
+			cursor, _ = b.sweepHistories(ctx, cursor, driver.HistoryLife)
 			cancel()
 		}
 	}

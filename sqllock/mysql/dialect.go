@@ -87,11 +87,22 @@ func (d *dialect) Migrations() [][]string {
 	}}
 }
 
+// HistoryTable implements [sqllock.Dialect]. An index begins with seq, since InnoDB needs one to
+// number the rows.
+func (d *dialect) HistoryTable() []string {
+	return []string{`CREATE TABLE IF NOT EXISTS hf_history (
+	name VARBINARY(512) NOT NULL, seq BIGINT NOT NULL AUTO_INCREMENT, digest BINARY(32) NOT NULL, at BIGINT NOT NULL,
+	entry VARBINARY(4096) NOT NULL, PRIMARY KEY (name, seq), UNIQUE KEY (name, digest), KEY (seq)
+) ENGINE=InnoDB`}
+}
+
 // Rows implements [sqllock.Dialect].
 func (d *dialect) Rows() []string { return nil }
 
 // Tables implements [sqllock.Dialect].
-func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_done", "hf_bell"} }
+func (d *dialect) Tables() []string {
+	return []string{"hf_meta", "hf_lock", "hf_done", "hf_bell", "hf_history"}
+}
 
 // Text implements [sqllock.Dialect].
 func (d *dialect) Text(statement string) string { return d.clock.Replace(statement) }
@@ -244,7 +255,7 @@ func (d *dialect) Advise(err error, creates bool) string {
 		if creates {
 			return "the user needs the right to create tables (CREATE on the database), or an administrator creates them"
 		}
-		return "the user needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock, hf_done and hf_bell"
+		return "the user needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock, hf_done, hf_bell and hf_history"
 	case 1045, 1698:
 		return "check the user and the password"
 	case 1021, 1114:

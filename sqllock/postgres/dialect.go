@@ -74,11 +74,21 @@ func (d *dialect) Migrations() [][]string {
 	}}
 }
 
+// HistoryTable implements [sqllock.Dialect]. An identity column needs no right to its sequence. A
+// column of type text could not have every text.
+func (d *dialect) HistoryTable() []string {
+	return []string{`CREATE TABLE IF NOT EXISTS hf_history (
+	name bytea NOT NULL, seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY, digest bytea NOT NULL, at bigint NOT NULL,
+	entry bytea NOT NULL, PRIMARY KEY (name, seq), UNIQUE (name, digest))`}
+}
+
 // Rows implements [sqllock.Dialect].
 func (d *dialect) Rows() []string { return []string{secretRow} }
 
 // Tables implements [sqllock.Dialect].
-func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_done", "hf_secret"} }
+func (d *dialect) Tables() []string {
+	return []string{"hf_meta", "hf_lock", "hf_done", "hf_secret", "hf_history"}
+}
 
 // Text implements [sqllock.Dialect].
 func (d *dialect) Text(statement string) string {
@@ -90,8 +100,8 @@ func (d *dialect) Text(statement string) string {
 	}
 	// it may wait for another transaction's uncommitted row
 	if begin, values, insert := strings.Cut(statement, " VALUES ("); insert {
-		values, end, _ := strings.Cut(values, ")")
-		statement = begin + " SELECT " + values + " FROM (SELECT " + bounded + ") AS bound" + end
+		last := strings.LastIndexByte(values, ')') // the clock has parentheses, too
+		statement = begin + " SELECT " + values[:last] + " FROM (SELECT " + bounded + ") AS bound" + values[last+1:]
 	}
 	if !strings.HasPrefix(statement, "SELECT") {
 		statement += " RETURNING " + durable
@@ -215,7 +225,7 @@ func (d *dialect) Advise(err error, creates bool) string {
 	case code == "42501" && creates:
 		return "the role needs the right to create tables (CREATE on the schema), or an administrator creates them"
 	case code == "42501":
-		return "the role needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock and hf_done, and SELECT on hf_secret"
+		return "the role needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock, hf_done and hf_history, and SELECT on hf_secret"
 	case code == "53100":
 		return "free some space on the server's disk"
 	case code == "53300":
