@@ -175,7 +175,11 @@ func (l *link) noteClock(millis int64) {
 // clock returns the servers' clock in milliseconds, or a little less. If the last reading is old,
 // clock creates and deletes a node in dir, in one step.
 func (l *link) clock(ctx context.Context, dir string) (int64, error) {
-	const young = 5 * time.Second
+	return l.clockWithin(ctx, dir, 5*time.Second)
+}
+
+// clockWithin is clock if a reading is old after young.
+func (l *link) clockWithin(ctx context.Context, dir string, young time.Duration) (int64, error) {
 	l.mu.Lock()
 	millis, age := l.millis, time.Since(l.at)
 	l.mu.Unlock()

@@ -92,6 +92,7 @@ type Backend struct {
 	mu     sync.Mutex
 	closed bool
 	ops    *link // the session of the operators' methods
+	client *link // the session that Open has returned last; it may be over
 	probed bool  // whether cfg.Old is known
 }
 
@@ -192,6 +193,9 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 	if err != nil {
 		return nil, err
 	}
+	b.mu.Lock()
+	b.client = l
+	b.mu.Unlock()
 	if b.mode == Single {
 		return newSingle(b, l), nil
 	}

@@ -148,6 +148,55 @@ func (s *Session) GetAll(ctx context.Context, f func(Event), paths ...string) ([
 	return nodes, w
 }
 
+// SyncAndGet is Sync and then Get, in one round trip. Its error is the node's.
+func (s *Session) SyncAndGet(ctx context.Context, path string) (Node, error) {
+	sync, get := syncCall(path), s.readCall(opGetData, path, watchData, nil)
+	if err := s.beginAll(ctx, []string{path}, []*call{sync, get}); err != nil {
+		return Node{Err: err}, err
+	}
+	_, err := s.wait(ctx, sync)
+	nodes := s.nodes(ctx, []string{path}, []*call{get}, true)
+	if n := nodes[0]; err == nil {
+		return n, n.Err
+	}
+	err = &opError{"sync", path, err}
+	return Node{Err: err}, err
+}
+
+// StatAll is Exists of each path, in one round trip. The nodes have no data.
+func (s *Session) StatAll(ctx context.Context, paths ...string) []Node {
+	calls := make([]*call, len(paths))
+	for i, p := range paths {
+		calls[i] = s.readCall(opExists, p, watchExist, nil)
+	}
+	if err := s.beginAll(ctx, paths, calls); err != nil {
+		all := make([]Node, len(paths))
+		for i := range all {
+			all[i].Err = err
+		}
+		return all
+	}
+	return s.nodes(ctx, paths, calls, false)
+}
+
+// nodes waits for calls that read nodes, and returns their results.
+func (s *Session) nodes(ctx context.Context, paths []string, calls []*call, data bool) []Node {
+	all := make([]Node, len(calls))
+	for i, c := range calls {
+		n := &all[i]
+		if _, err := s.wait(ctx, c); err != nil {
+			n.Err = &opError{"get", paths[i], err}
+			continue
+		}
+		d := decoder{b: c.body}
+		if data {
+			n.Data = slices.Clone(d.buffer())
+		}
+		n.Stat, n.Err = statOf(&d, "get", paths[i], nil)
+	}
+	return all
+}
+
 // GetAndList is GetAll, and then Children of dirs, in one round trip.
 func (s *Session) GetAndList(ctx context.Context, h Handler, paths []string, dirs ...string) (
 	[]Node, *Watch, []Listing) {
@@ -162,23 +211,13 @@ func (s *Session) GetAndList(ctx context.Context, h Handler, paths []string, dir
 	}
 	lists := s.listCalls(dirs)
 	nodes := make([]Node, len(paths))
-	begun := s.beginAll(ctx, slices.Concat(paths, dirs), append(calls, lists...))
-	for i, c := range calls {
-		n := &nodes[i]
-		if n.Err = begun; begun != nil {
-			continue
-		}
-		if _, err := s.wait(ctx, c); err != nil {
-			n.Err = &opError{"get", paths[i], err}
-			continue
-		}
-		d := decoder{b: c.body}
-		n.Data = slices.Clone(d.buffer())
-		n.Stat, n.Err = statOf(&d, "get", paths[i], nil)
-	}
 	var all []Listing
-	if begun == nil {
-		all = s.listings(ctx, dirs, lists)
+	if begun := s.beginAll(ctx, slices.Concat(paths, dirs), append(calls, lists...)); begun != nil {
+		for i := range nodes {
+			nodes[i].Err = begun
+		}
+	} else {
+		nodes, all = s.nodes(ctx, paths, calls, true), s.listings(ctx, dirs, lists)
 	}
 	if len(nodes) == 0 || nodes[0].Err != nil {
 		return nodes, nil, all

@@ -12,16 +12,17 @@ import (
 
 // SQLite's primary result codes that we use.
 const (
-	codePerm     = 3
-	codeBusy     = 5
-	codeLocked   = 6
-	codeReadOnly = 8
-	codeIOErr    = 10
-	codeCorrupt  = 11
-	codeFull     = 13
-	codeCantOpen = 14
-	codeAuth     = 23
-	codeNotADB   = 26
+	codePerm       = 3
+	codeBusy       = 5
+	codeLocked     = 6
+	codeReadOnly   = 8
+	codeIOErr      = 10
+	codeCorrupt    = 11
+	codeFull       = 13
+	codeCantOpen   = 14
+	codeConstraint = 19
+	codeAuth       = 23
+	codeNotADB     = 26
 )
 
 // Extended result codes of codeIOErr that mean no space: a full disk, a quota, a limit on file

@@ -127,6 +127,18 @@ const (
 	qDataVersion
 	qStates
 	qHoldStates
+	qHasHistories
+	qHistoryTable
+	qHistoryIndex
+	qHasEntry
+	qLastEntry
+	qUnmarkEntry
+	qAddEntry
+	qTrimHistory
+	qOldHistories
+	qDropHistory
+	qHistory
+	qOthers
 	numQueries
 )
 
@@ -262,4 +274,20 @@ var queries = [numQueries]string{
 		FROM lock WHERE name >= ifnull(?, x'') AND name < ?`,
 	qHoldStates: `SELECT name, token||' '||mode||' '||id||' '||kept
 		FROM hold WHERE name >= ifnull(?, x'') AND name < ? ORDER BY name, token`,
+
+	qHasHistories: `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'history'`,
+	qHistoryTable: `CREATE TABLE history (
+		name BLOB NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL, last INTEGER NOT NULL, entry BLOB NOT NULL,
+		PRIMARY KEY (name, seq)) WITHOUT ROWID`,
+	qHistoryIndex: `CREATE INDEX history_last ON history (at) WHERE last = 1`,
+	qHasEntry:     `SELECT 1 FROM history WHERE name = ? AND entry = ? LIMIT 1`,
+	qLastEntry:    `SELECT ifnull(max(seq), 0) FROM history WHERE name = ?`,
+	qUnmarkEntry:  `UPDATE history SET last = 0 WHERE name = ?1 AND seq = (SELECT max(seq) FROM history WHERE name = ?1)`,
+	qAddEntry:     `INSERT INTO history (name, seq, at, last, entry) VALUES (?, ?, ?, 1, ?)`,
+	qTrimHistory: `DELETE FROM history WHERE name = ?1 AND seq <=
+		(SELECT seq FROM history WHERE name = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)`,
+	qOldHistories: `SELECT name FROM history WHERE last = 1 AND at < ? ORDER BY at LIMIT ?`,
+	qDropHistory:  `DELETE FROM history WHERE name = ?`,
+	qHistory:      `SELECT at, entry FROM history WHERE name = ? ORDER BY seq DESC LIMIT ?`,
+	qOthers:       `SELECT 1 FROM lock WHERE name <> ? LIMIT 1`,
 }

@@ -75,6 +75,7 @@ func (st *store) startUpkeep() {
 					break
 				}
 			}
+			st.sweepHistories(ctx)
 			session = st.sweepSessions(ctx, session)
 			st.sweepFiles(ctx)
 		}
