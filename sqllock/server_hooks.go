@@ -11,6 +11,9 @@ func init() {
 	hook.SQLSweep = func(ctx context.Context, b any, cursor []byte, idle time.Duration) ([]byte, error) {
 		return b.(*Server).sweepFrom(ctx, cursor, idle)
 	}
+	hook.SQLSweepHistories = func(ctx context.Context, b any, cursor []byte, life time.Duration) ([]byte, error) {
+		return b.(*Server).sweepHistories(ctx, cursor, life)
+	}
 	hook.SQLRemembered = func(b any) int { return b.(*Server).remembered() }
 }
 

@@ -31,6 +31,8 @@ var (
 var (
 	// SQLSweep performs one step of the sweep, for names idle for so long.
 	SQLSweep func(ctx context.Context, server any, cursor []byte, idle time.Duration) (next []byte, err error)
+	// SQLSweepHistories performs one sweep of histories whose last entry is older than life.
+	SQLSweepHistories func(ctx context.Context, server any, cursor []byte, life time.Duration) (next []byte, err error)
 	// SQLRemembered counts the requests in a server's memory.
 	SQLRemembered func(server any) int
 )

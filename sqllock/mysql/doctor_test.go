@@ -59,7 +59,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("not fine: %q, of %d: %v", unlike, len(by), by)
 	}
 	// A user with the documented rights gets the same findings.
-	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell")
+	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell", "hf_history")
 	few := pool(t, server.DSN("app", ""))
 	if _, unlike := diagnose(t, few, mysql.Dialect(), 15*time.Second); unlike != "" {
 		t.Errorf("as a user with few rights, not fine: %q", unlike)
