@@ -12,6 +12,7 @@ import (
 
 // SQLite's primary result codes that we use.
 const (
+	codeError      = 1 // the statement does not fit the tables
 	codePerm       = 3
 	codeBusy       = 5
 	codeLocked     = 6

@@ -3,9 +3,12 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -30,6 +33,9 @@ func (b *Backend) AddHistory(ctx context.Context, name, text string, keep int) e
 	if err := b.usable(); err != nil {
 		return err
 	}
+	if err := b.st.roomForHistory(); err != nil {
+		return err
+	}
 	err := b.st.write(ctx, func(t *tx) error {
 		if there, err := hasHistories(t.c); err != nil {
 			return err
@@ -46,6 +52,19 @@ func (b *Backend) AddHistory(ctx context.Context, name, text string, keep int) e
 		return t.dropOldHistories(1)
 	})
 	return historyFault(name, err)
+}
+
+// historyReserve is the space that histories leave to locks. Renewals and releases need no new pages,
+// but on a full disk they need the log, which an entry would use up.
+const historyReserve = 4 * logReserve
+
+func (st *store) roomForHistory() error {
+	at, err := st.env.place(filepath.Dir(st.path))
+	if err == nil && at.Kind != "" && at.Free < historyReserve {
+		return fmt.Errorf("%w: the file system has no space: %d bytes are free, and a history leaves the last %d to locks",
+			driver.ErrUnavailable, at.Free, historyReserve)
+	}
+	return nil
 }
 
 func hasHistories(c *conn) (there bool, err error) {
@@ -95,12 +114,17 @@ func (t *tx) dropOldHistories(n int) error {
 
 // sweepHistories removes some old histories.
 func (st *store) sweepHistories(ctx context.Context) {
-	_ = st.write(ctx, func(t *tx) error { // the next sweep, or entry, continues
-		if there, err := hasHistories(t.c); err != nil || !there {
-			return err
+	old := false
+	err := st.snapshot(ctx, func(c *conn, _ int64) error {
+		there, err := hasHistories(c)
+		if err == nil && there {
+			old, err = c.get(qOldHistories, []any{st.env.wall() - driver.HistoryLife.Microseconds(), 1}, new([]byte))
 		}
-		return t.dropOldHistories(16)
+		return err
 	})
+	if err == nil && old {
+		_ = st.write(ctx, func(t *tx) error { return t.dropOldHistories(16) }) // the next sweep, or entry, continues
+	}
 }
 
 // History implements [driver.Backend].
@@ -139,11 +163,11 @@ func (b *Backend) History(ctx context.Context, name string) (list []driver.Entry
 
 // historyFault names the table in an error about what it has.
 func historyFault(name string, err error) error {
-	const codeError = 1 // SQLite's code for a statement that does not fit the tables
 	switch {
 	case err == nil:
 		return nil
-	case code(err) == codeError, code(err) == codeConstraint:
+	case code(err) == codeError, code(err) == codeConstraint, errors.Is(err, driver.ErrUnavailable) &&
+		strings.Contains(err.Error(), "no such column"): // some drivers show no codes
 		return fmt.Errorf("%w: the table history is not as holdfast created it: %v; drop it, and the next entry creates it",
 			driver.ErrDamaged, err)
 	}

@@ -286,8 +286,9 @@ var queries = [numQueries]string{
 	qAddEntry:     `INSERT INTO history (name, seq, at, last, entry) VALUES (?, ?, ?, 1, ?)`,
 	qTrimHistory: `DELETE FROM history WHERE name = ?1 AND seq <=
 		(SELECT seq FROM history WHERE name = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)`,
-	qOldHistories: `SELECT name FROM history WHERE last = 1 AND at < ? ORDER BY at LIMIT ?`,
-	qDropHistory:  `DELETE FROM history WHERE name = ?`,
-	qHistory:      `SELECT at, entry FROM history WHERE name = ? ORDER BY seq DESC LIMIT ?`,
-	qOthers:       `SELECT 1 FROM lock WHERE name <> ? LIMIT 1`,
+	qOldHistories: `SELECT name FROM history AS h WHERE last = 1 AND at < ? AND seq = (SELECT max(seq) FROM history WHERE name = h.name)
+		ORDER BY at LIMIT ?`,
+	qDropHistory: `DELETE FROM history WHERE name = ?`,
+	qHistory:     `SELECT at, entry FROM history WHERE name = ? ORDER BY seq DESC LIMIT ?`,
+	qOthers:      `SELECT 1 FROM lock WHERE name <> ? LIMIT 1`,
 }
