@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/zk"
@@ -18,6 +19,18 @@ func Credentials(s driver.Session) (id int64, password []byte) {
 func Sealed(s driver.Session) (known, holds bool) {
 	state := s.(*session).l.aclTest.state.Load()
 	return state == aclIgnored || state == aclEnforced, state == aclEnforced
+}
+
+// SweepHistories removes histories whose last entry is older than life.
+func SweepHistories(ctx context.Context, b *Backend, life time.Duration) error {
+	return b.withAnyLink(ctx, func(l *link) error { l.sweepHistories(ctx, life); return nil })
+}
+
+// OperatorOpen reports whether b has a session for operators.
+func OperatorOpen(b *Backend) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ops != nil
 }
 
 // FailIn carries out a step that fails in a new folder. With a limit it writes a semaphore's limit

@@ -281,3 +281,21 @@ func abs(n int64) int64 {
 	}
 	return n
 }
+
+func FuzzHistoryNodes(f *testing.F) {
+	for _, n := range []string{"0000000000-0123456789abcdef0123456789abcdef", "theirs", "-1-", "0000000001-", "9223372036854775807-x"} {
+		f.Add(n)
+	}
+	f.Fuzz(func(t *testing.T, node string) {
+		list, err := parseHistory("/p", []string{node})
+		if err != nil {
+			if !errors.Is(err, driver.ErrDamaged) {
+				t.Errorf("%q: %v", node, err)
+			}
+			return
+		}
+		if next := (&event{seq: list[0].seq + 1, digest: list[0].digest}); list[0].name() != node || next.seq <= list[0].seq {
+			t.Errorf("%q is %+v", node, list[0])
+		}
+	})
+}

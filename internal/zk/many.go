@@ -148,21 +148,6 @@ func (s *Session) GetAll(ctx context.Context, f func(Event), paths ...string) ([
 	return nodes, w
 }
 
-// SyncAndGet is Sync and then Get, in one round trip. Its error is the node's.
-func (s *Session) SyncAndGet(ctx context.Context, path string) (Node, error) {
-	sync, get := syncCall(path), s.readCall(opGetData, path, watchData, nil)
-	if err := s.beginAll(ctx, []string{path}, []*call{sync, get}); err != nil {
-		return Node{Err: err}, err
-	}
-	_, err := s.wait(ctx, sync)
-	nodes := s.nodes(ctx, []string{path}, []*call{get}, true)
-	if n := nodes[0]; err == nil {
-		return n, n.Err
-	}
-	err = &opError{"sync", path, err}
-	return Node{Err: err}, err
-}
-
 // StatAll is Exists of each path, in one round trip. The nodes have no data.
 func (s *Session) StatAll(ctx context.Context, paths ...string) []Node {
 	calls := make([]*call, len(paths))
