@@ -162,7 +162,7 @@ func (s *sqlServer) clear(ctx context.Context) error {
 		}
 		pause(limited, 5*time.Millisecond)
 	}
-	for _, table := range []string{"hf_meta", "hf_lock", "hf_done", "hf_bell", naiveTable, pglockTable} {
+	for _, table := range []string{"hf_meta", "hf_lock", "hf_done", "hf_bell", "hf_history", naiveTable, pglockTable} {
 		if err := s.exec(ctx, "DROP TABLE IF EXISTS "+table); err != nil {
 			return err
 		}

@@ -120,6 +120,26 @@ func (s *sqlStore) SetLimit(ctx context.Context, name string, limit int) error {
 	return s.bounded(ctx, func(ctx context.Context) error { return s.Server.SetLimit(ctx, name, limit) })
 }
 
+func (s *sqlStore) AddHistory(ctx context.Context, name, text string, keep int) error {
+	return s.bounded(ctx, func(ctx context.Context) error { return s.Server.AddHistory(ctx, name, text, keep) })
+}
+
+func (s *sqlStore) History(ctx context.Context, name string) (list []driver.Entry, err error) {
+	err = s.bounded(ctx, func(ctx context.Context) (err error) {
+		list, err = s.Server.History(ctx, name)
+		return err
+	})
+	return list, err
+}
+
+func (s *sqlStore) WhyMissing(ctx context.Context, name string, held time.Duration) (cause driver.Cause, err error) {
+	err = s.bounded(ctx, func(ctx context.Context) (err error) {
+		cause, err = s.Server.WhyMissing(ctx, name, held)
+		return err
+	})
+	return cause, err
+}
+
 // Polling returns the reason of the Server, in the terms of the command line.
 func (s *sqlStore) Polling() string {
 	return strings.ReplaceAll(s.Server.Polling(), "Config.Listen", listenParameter+"= in the URL")

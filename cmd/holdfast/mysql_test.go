@@ -31,8 +31,8 @@ func mySQLGrants(t *testing.T, database, user string) []string {
 			list = append(list, strings.TrimSuffix(strings.ReplaceAll(line, "'holdfast'@'%'", user), ";"))
 		}
 	}
-	if len(list) != 4 {
-		t.Fatalf("the grants of 4 tables; found %q", list)
+	if len(list) != 5 {
+		t.Fatalf("the grants of 5 tables; found %q", list)
 	}
 	return list
 }
