@@ -283,7 +283,8 @@ func abs(n int64) int64 {
 }
 
 func FuzzHistoryNodes(f *testing.F) {
-	for _, n := range []string{"0000000000-0123456789abcdef0123456789abcdef", "theirs", "-1-", "0000000001-", "9223372036854775807-x"} {
+	for _, n := range []string{"0000000000-0123456789abcdef0123456789abcdef", "theirs", "-1-", "0000000001-",
+		"9223372036854775807-x"} {
 		f.Add(n)
 	}
 	f.Fuzz(func(t *testing.T, node string) {

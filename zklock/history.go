@@ -139,7 +139,8 @@ func parseHistory(path string, nodes []string) ([]event, error) {
 		number, digest, _ := strings.Cut(n, "-")
 		var err error
 		e.digest = digest
-		if e.seq, err = strconv.ParseInt(number, 10, 64); err != nil || e.seq == math.MaxInt64 || e.name() != n || len(digest) != 32 {
+		e.seq, err = strconv.ParseInt(number, 10, 64)
+		if err != nil || e.seq == math.MaxInt64 || e.name() != n || len(digest) != 32 {
 			return nil, damagedHistory(path, "another program has created the node %.60q in it", n)
 		}
 		list = append(list, e)

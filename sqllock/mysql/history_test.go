@@ -76,7 +76,8 @@ func TestHistoriesReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Exec("SET GLOBAL read_only = 1")
-	if err := add("second"); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "connect to the primary") {
+	err := add("second")
+	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "connect to the primary") {
 		t.Errorf("AddHistory: %v", err)
 	}
 	if list, err := b.History(t.Context(), "x"); err != nil || len(list) != 1 {

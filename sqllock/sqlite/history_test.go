@@ -100,7 +100,8 @@ func TestSQLiteHistoryAfterAReboot(t *testing.T) {
 	}
 	c.wall.Store(1_600_000_000_000_000)
 	must(t, b.AddHistory(t.Context(), "x", "after", 2))
-	if list, err := b.History(t.Context(), "x"); err != nil || len(list) != 2 || list[0].Text != "before" || list[0].Age != 0 {
+	list, err := b.History(t.Context(), "x")
+	if err != nil || len(list) != 2 || list[0].Text != "before" || list[0].Age != 0 {
 		t.Errorf("History = %+v, %v", list, err)
 	}
 	must(t, b.AddHistory(t.Context(), "x", "last", 2))

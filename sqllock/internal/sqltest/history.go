@@ -231,8 +231,8 @@ func (x *Histories) lockedTable(t *testing.T) {
 		time.Sleep(3 * time.Second) // until all places of histories are in use, and some calls have ended
 		for i := range 20 {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			r := &driver.Request{ID: fmt.Sprint("locked-", size, "-", i), Name: fmt.Sprint("locked/", i%3), Mode: driver.Exclusive,
-				N: 1}
+			r := &driver.Request{ID: fmt.Sprint("locked-", size, "-", i), Name: fmt.Sprint("locked/", i%3),
+				Mode: driver.Exclusive, N: 1}
 			rep, err := s.Acquire(ctx, r)
 			h := driver.Hold{Name: r.Name, ID: r.ID, Token: rep.Token}
 			if err != nil || rep.Token == 0 {
@@ -269,7 +269,8 @@ func (x *Histories) whyMissing(t *testing.T) {
 	}
 	s := open(t, b, "why")
 	for _, name := range []string{"x", "y"} {
-		if _, err := s.Acquire(t.Context(), &driver.Request{ID: "why-" + name, Name: name, Mode: driver.Exclusive, N: 1}); err != nil {
+		r := &driver.Request{ID: "why-" + name, Name: name, Mode: driver.Exclusive, N: 1}
+		if _, err := s.Acquire(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
