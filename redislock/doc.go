@@ -77,7 +77,8 @@
 //	ACL SETUSER watcher on >PASSWORD resetchannels &* -@all +hello +ping +subscribe +unsubscribe +punsubscribe
 //	  +sentinel|get-master-addr-by-name +sentinel|sentinels
 //
-// WaitReplicas also needs +wait.
+// WaitReplicas also needs +wait. With +info WhyMissing can say why a record is gone; without it the
+// cause is unknown. Histories need no further permission.
 //
 // # Cluster
 //

@@ -3,12 +3,15 @@ package redislock
 import (
 	"strings"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// DecodeRecord and DecodeHolder parse answers of scripts.
+// These parse answers of scripts.
 var (
-	DecodeRecord = decodeRecord
-	DecodeHolder = decodeHolder
+	DecodeRecord  = decodeRecord
+	DecodeHolder  = decodeHolder
+	DecodeHistory = decodeHistory
 )
 
 // ScriptFiles returns the text of every script file, by its name.
@@ -47,3 +50,12 @@ var Scripts = everyScript
 
 // ReadServerTexts parses an answer to INFO and one to CLUSTER NODES.
 func ReadServerTexts(info, nodes string) { fields(info); movesOf(nodes) }
+
+// WhyLost returns the cause that an answer of missing.lua shows.
+func WhyLost(v Value, held time.Duration) (cause driver.Cause, ok bool) {
+	l, ok := decodeLoss(v)
+	if !ok {
+		return driver.CauseUnknown, false
+	}
+	return l.cause(held), true
+}

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -16,8 +17,8 @@ const newborn = "holdfast: newborn"
 // clock is plausible.
 type gate struct {
 	Conn
-	births   *Script // records a birth
-	timeless *Script // grants nothing, and answers without the clock
+	births   *Script   // records a birth
+	timeless []*Script // grant nothing, and answer without the clock
 	prefix   string
 	watch    Watch // may be nil
 }
@@ -48,7 +49,7 @@ func (g *gate) Run(ctx context.Context, s *Script, keys, args []string) (Value, 
 // answered cuts the clock off an answer of s.
 func (g *gate) answered(s *Script, sent time.Time, v Value, err error) (Value, error) {
 	switch {
-	case err != nil || s == g.timeless:
+	case err != nil || slices.Contains(g.timeless, s):
 		return v, err
 	case v.Kind != List || len(v.List) == 0 || v.List[0].Int <= 0:
 		return v, strange(v)

@@ -18,6 +18,7 @@ import (
 //	hf:{3f}:m:NAME  hash: h<id> a grant of a group, w<id> a place in the queue, s the
 //	                number of the last place; of a latch
 //	                d<id> has counted down, a<id> waits
+//	hf:{3f}:h:NAME  zset: the history of NAME, which may be empty; see below
 //	hf:{3f}:t       string: the floor of the shard's tokens; see common.lua
 //	hf:{3f}:i       zset, all scores 0: the shard's names, for listing
 //	hf:s:SESSION    channel: "<id> <token>" hands a lock over, "<id> 0" means: ask again
@@ -53,6 +54,15 @@ import (
 //	0  the grant or the place has ended
 //	1  there is no record of the name (driver.Change.Missing)
 //	2  the record is damaged
+
+// A history has an element for each entry. Its score is when the entry was added, in milliseconds,
+// followed by three digits: one less than how many entries AddHistory was to keep. The next entry
+// has a later time, at least by a millisecond, so the order of adding outlives a clock that is set
+// back. History replays the lengths, so the servers of a quorum need no other record of them.
+//
+// No script for a lock reads or writes a history, and no index has it. It expires HistoryLife after
+// its last entry. A history of another type, or with a score that no script gives, is damaged, and
+// its lock is not.
 
 const (
 	shards = 64

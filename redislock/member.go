@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ func NewMember(conn Conn, prefix string, quarantine time.Duration, servers strin
 	sum := sha256.Sum256([]byte(servers))
 	g := &gate{Conn: conn, prefix: prefix, watch: watch}
 	b := newBackend(g, &Config{Prefix: prefix}, &membership{prefix, quarantine, hex.EncodeToString(sum[:4])}, nil)
-	g.births, g.timeless = b.scripts.birth, b.scripts.drop
+	g.births, g.timeless = b.scripts.birth, []*Script{b.scripts.drop, b.scripts.missing}
 	return &Member{b, g}, nil
 }
 
@@ -202,10 +203,10 @@ type membership struct {
 	servers    string // 8 digits
 }
 
-const (
-	timeless = "drop"  // grants nothing, so any server may run it at any time
-	birth    = "birth" // finds out and records whether the server may vote
-)
+const birth = "birth" // finds out and records whether the server may vote
+
+// timeless are scripts that grant nothing, so any server may run them at any time.
+var timeless = []string{"drop", "missing"}
 
 // memberFiles names the files in lua of scripts that only a member has, or that a member has
 // differently.
@@ -218,7 +219,7 @@ var memberFiles = map[string]string{
 	"birth": "member_birth",
 }
 
-// script returns the text of a member's script. All but birth and timeless first check whether the
+// script returns the text of a member's script. All but birth and the timeless ones first check whether the
 // server may vote, and add the clock to their answer.
 func (m *membership) script(name, header string) string {
 	header += locals(
@@ -230,7 +231,7 @@ func (m *membership) script(name, header string) string {
 		"NEWBORN", newborn,
 	)
 	text := body(strings.Replace(cmp.Or(memberFiles[name], files[name]), "hooks", "member_hooks", 1))
-	if name == birth || name == timeless {
+	if name == birth || slices.Contains(timeless, name) {
 		return header + text
 	}
 	return header + join("member") + "\nlocal function answer()" + text + "end\n" + join("member_clock")

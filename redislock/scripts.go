@@ -27,6 +27,8 @@ const (
 type scripts struct {
 	take, acquire, drop, release, renew, refresh, cancel, change, latch, inspect, names, forget *Script
 
+	addHistory, history, missing *Script
+
 	raise, move, claim, yield, birth *Script // of a member of a quorum
 }
 
@@ -45,6 +47,10 @@ var files = map[string]string{
 	"inspect": "hooks state common inspect",
 	"names":   "names",
 	"forget":  "forget",
+
+	"history_add": "history_add",
+	"history":     "history",
+	"missing":     "missing",
 }
 
 // load assembles the scripts, for a Cluster or for one server; see guard in common.lua. If m is not
@@ -77,6 +83,7 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 		acquire: script("acquire"), release: script("release"), renew: script("renew"), refresh: script("refresh"),
 		cancel: script("cancel"), change: script("change"), latch: script("latch"),
 		inspect: script("inspect"), names: script("names"), forget: script("forget"),
+		addHistory: script("history_add"), history: script("history"), missing: script("missing"),
 	}
 	if m != nil {
 		s.raise, s.move, s.claim, s.yield = script("raise"), script("move"), script("claim"), script("yield")

@@ -1,5 +1,5 @@
--- Comes before every script of a member of a quorum, except member_birth.lua and drop.lua, which
--- grants nothing. It lets a script continue if the server's present life is on record and may vote.
+-- Comes before every script of a member of a quorum, except member_birth.lua, and drop.lua and
+-- missing.lua, which grant nothing. It lets a script continue if the server's present life is on record and may vote.
 -- The replication id changes when the server restarts, or when another server's data replaces its
 -- own.
 
