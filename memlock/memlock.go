@@ -28,7 +28,7 @@ type Store struct {
 	tokens    uint64 // one count for all names, so that the store need not remember idle names
 	entries   map[string]*rule.Entry
 	sessions  map[string]*session
-	histories map[string][]entry // none is empty
+	histories rule.Histories
 	watchers  watchers.Table
 }
 
@@ -40,7 +40,7 @@ func New() *Store {
 	start := time.Now()
 	return &Store{
 		now:     func() time.Duration { return time.Since(start) },
-		entries: map[string]*rule.Entry{}, sessions: map[string]*session{}, histories: map[string][]entry{},
+		entries: map[string]*rule.Entry{}, sessions: map[string]*session{},
 	}
 }
 
