@@ -80,19 +80,22 @@ func TestWhyLost(t *testing.T) {
 		server
 		want driver.Cause
 	}{
-		"removed":                           {server{up: time.Hour, indexed: true}, driver.CauseDeleted},
-		"removed, long after a flush":       {server{up: time.Hour, indexed: true, flushed: 1}, driver.CauseDeleted},
-		"removed, and taken again":          {server{up: time.Hour, indexed: true, again: true}, driver.CauseDeleted},
-		"removed, after a full restart":     {server{up: time.Hour, indexed: true, copied: true}, driver.CauseUnknown},
-		"removed with all that was there":   {server{up: time.Hour}, driver.CauseUnknown},
-		"flushed":                           {server{up: time.Hour, flushed: 1}, driver.CauseFlushed},
-		"flushed, and taken again":          {server{up: time.Hour, flushed: 1, again: true, indexed: true}, driver.CauseFlushed},
-		"flushed soon after a restart":      {server{up: time.Second, flushed: 1}, driver.CauseFlushed},
-		"removed, and the history is older": {server{up: time.Hour, flushed: 1, again: true, indexed: true, oldest: time.Hour}, driver.CauseDeleted},
-		"flushed, and the history is new":   {server{up: time.Hour, flushed: 1, again: true, indexed: true, oldest: time.Second}, driver.CauseFlushed},
-		"restarted":                         {server{up: time.Second}, driver.CauseRestarted},
-		"restarted with older data":         {server{up: time.Second, indexed: true, oldest: time.Hour}, driver.CauseRestarted},
-		"restarted from a file of a copy":   {server{up: time.Second, copied: true}, driver.CauseRestarted},
+		"removed":                         {server{up: time.Hour, indexed: true}, driver.CauseDeleted},
+		"removed, long after a flush":     {server{up: time.Hour, indexed: true, flushed: 1}, driver.CauseDeleted},
+		"removed, and taken again":        {server{up: time.Hour, indexed: true, again: true}, driver.CauseDeleted},
+		"removed, after a full restart":   {server{up: time.Hour, indexed: true, copied: true}, driver.CauseUnknown},
+		"removed with all that was there": {server{up: time.Hour}, driver.CauseUnknown},
+		"flushed":                         {server{up: time.Hour, flushed: 1}, driver.CauseFlushed},
+		"flushed, and taken again": {server{up: time.Hour, flushed: 1, again: true,
+			indexed: true}, driver.CauseFlushed},
+		"flushed soon after a restart": {server{up: time.Second, flushed: 1}, driver.CauseFlushed},
+		"removed, and the history is older": {server{up: time.Hour, flushed: 1, again: true, indexed: true,
+			oldest: time.Hour}, driver.CauseDeleted},
+		"flushed, and the history is new": {server{up: time.Hour, flushed: 1, again: true, indexed: true,
+			oldest: time.Second}, driver.CauseFlushed},
+		"restarted":                       {server{up: time.Second}, driver.CauseRestarted},
+		"restarted with older data":       {server{up: time.Second, indexed: true, oldest: time.Hour}, driver.CauseRestarted},
+		"restarted from a file of a copy": {server{up: time.Second, copied: true}, driver.CauseRestarted},
 		"evicted": {server{up: time.Hour, evicted: 1, limit: 1000, used: 990, policy: "allkeys-lru", indexed: true},
 			driver.CauseEvicted},
 		"evicted, with the index, long after a flush": {server{up: time.Hour, evicted: 1, flushed: 1, limit: 1000, used: 990,
@@ -108,7 +111,8 @@ func TestWhyLost(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", what, got, ok, c.want)
 		}
 	}
-	for _, v := range []redislock.Value{{}, {Kind: redislock.List}, {Kind: redislock.Int, Int: 7}, server{up: -time.Second}.answer()} {
+	for _, v := range []redislock.Value{{}, {Kind: redislock.List}, {Kind: redislock.Int, Int: 7},
+		server{up: -time.Second}.answer()} {
 		if got, ok := redislock.WhyLost(v, time.Minute); ok {
 			t.Errorf("%+v: %q; want nothing", v, got)
 		}

@@ -237,7 +237,8 @@ func BenchmarkHistory(b *testing.B) {
 	for i := range driver.MaxHistory {
 		add(b, backend, "full", fmt.Sprintf("%04d", i)+strings.Repeat("x", driver.MaxEntry-4), driver.MaxHistory)
 	}
-	b.Logf("the longest history: %s bytes", strings.TrimPrefix(server.Do("MEMORY USAGE "+historyKey("full")+" SAMPLES 0"), ":"))
+	b.Logf("the longest history: %s bytes",
+		strings.TrimPrefix(server.Do("MEMORY USAGE "+historyKey("full")+" SAMPLES 0"), ":"))
 	for _, name := range []string{"", "full"} {
 		b.Run(fmt.Sprintf("read %q", name), func(b *testing.B) {
 			for b.Loop() {

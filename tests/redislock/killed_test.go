@@ -56,7 +56,7 @@ func idleConnectionsThatEnded(t *testing.T, server *testenv.RedisServer, rueidis
 	ctx := within(t, soon)
 	for what, call := range map[string]func(*holdfast.Lease) error{
 		"Release": (*holdfast.Lease).Release,
-		"Break":   func(l *holdfast.Lease) error { return c.Break(ctx, l.Name(), l.Token()) },
+		"Break":   func(l *holdfast.Lease) error { return c.Break(ctx, l.Name(), l.Token(), "") },
 		"Inspect": func(l *holdfast.Lease) error { _, err := c.Inspect(ctx, l.Name()); return err },
 	} {
 		var all sync.WaitGroup

@@ -19,7 +19,8 @@ func recordKeys(name string) string {
 
 // loses holds a lock while its record is lost, and returns what WhyMissing says after that.
 // The record existed most ago, or less.
-func loses(t *testing.T, b *redislock.Backend, name string, most time.Duration, lose func(), after ...func()) driver.Cause {
+func loses(t *testing.T, b *redislock.Backend, name string, most time.Duration, lose func(),
+	after ...func()) driver.Cause {
 	t.Helper()
 	s := openSession(t, b, long)
 	h := granted(t, s, exclusive(name))
