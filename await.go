@@ -49,7 +49,9 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 			return nil, &Error{Op: op, Name: req.Name, Holder: holder(a.holder), Err: err}
 		}
 	}
-	l.reportAcquired(l.since.Add(-sent).Sub(c.start))
+	waited := l.since.Add(-sent).Sub(c.start)
+	l.recordGrant(HistoryGranted, waited)
+	l.reportAcquired(waited)
 	return l, nil
 }
 

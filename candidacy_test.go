@@ -59,7 +59,7 @@ func TestStand(t *testing.T) {
 
 		// An operator ends the leadership. The candidate learns that, and campaigns again.
 		term = a.Lease().Token()
-		if err := client(t, store, nil).Break(t.Context(), "api", term); err != nil {
+		if err := client(t, store, nil).Break(t.Context(), "api", term, ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(ttl)

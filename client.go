@@ -48,6 +48,11 @@ type Config struct {
 
 	// Observer receives events; see there.
 	Observer *Observer
+
+	// History is how many entries the store keeps about each name: who had the lock, when, for how
+	// long, and how it ended (Client.History). Each grant and each end is an exchange more, in the
+	// background. 0 to 1,000; default 0: this client adds nothing.
+	History int
 }
 
 // Client holds leases and waits for locks at one store, under one session that it renews until
@@ -80,6 +85,9 @@ type Client struct {
 	logCalls      callQueue   // calls the Logger
 	observerCalls callQueue   // calls the Observer for events without a caller
 	outage        outageState // what the log has about an outage
+	history       historian
+	reading       atomic.Bool   // requests to holders are being read
+	explaining    chan struct{} // has a value for each loss that the store is asked about
 
 	mu          sync.Mutex // never held across anything that may block
 	closed      bool
@@ -168,13 +176,18 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		return nil, fmt.Errorf("holdfast: %w margin %v: allowed are 0 (for a tenth of the TTL) to half of the TTL, %v",
 			ErrInvalid, margin, ttl/2)
 	}
+	if cfg.History < 0 || cfg.History > driver.MaxHistory {
+		return nil, fmt.Errorf("holdfast: %w History of %d: allowed are 0 to %d", ErrInvalid, cfg.History, driver.MaxHistory)
+	}
 	c := &Client{
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		start: time.Now(), asleep: slept, asleep0: slept(),
 		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{},
 		offers: map[*Lease]*offer{},
 		work:   workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
+		explaining: make(chan struct{}, maxExplaining),
 	}
+	c.history.c, c.history.keep = c, cfg.History
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {
 		return nil, fmt.Errorf("holdfast: %w labels: %d bytes encoded; allowed are %d", ErrInvalid, len(c.info),

@@ -93,7 +93,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 		if leading.Load() != 0 {
 			t.Error("two lead")
 		}
-		isLost(t, <-ended, holdfast.ReasonExpired)
+		isLost(t, <-ended, holdfast.ReasonUnreachable)
 		release(t, l)
 	})
 }

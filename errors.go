@@ -62,21 +62,34 @@ var (
 	// lock. The text says what is allowed.
 	ErrInvalid = driver.ErrInvalid
 
+	// ErrUnrecorded: Break or Revoke has done its work, and the store has not kept who did it, and why.
+	ErrUnrecorded = errors.New("done, but not recorded in the history")
+
 	// ErrClosed: the client has been closed.
 	ErrClosed = driver.ErrClosed
 )
 
-// Reason is why a lease has ended, other than by Release.
+// Reason is why a lease has ended, other than by Release. The end of a lease is not delayed to find
+// the reason. So for a moment it may be ReasonEnded, ReasonForgotten or ReasonTaken, and then a more
+// precise one. Release, Do, the log and the Observer have the precise one.
 type Reason string
 
 // The reasons.
 const (
-	ReasonExpired   Reason = "expired"   // not renewed in time, or the machine slept
-	ReasonTaken     Reason = "taken"     // not renewed in time, and another holds the lock now
-	ReasonRevoked   Reason = "revoked"   // the store ended it: an operator broke it, or it expired there
-	ReasonForgotten Reason = "forgotten" // the store has no record of it: evicted, deleted, or lost with its data
-	ReasonSession   Reason = "session"   // the store ended the client's session
-	ReasonMaxHold   Reason = "max hold"  // the MaxHold of the lock has passed
+	ReasonExpired     Reason = "expired"     // not renewed in time, because this process or machine was paused
+	ReasonUnreachable Reason = "unreachable" // not renewed in time, because the store did not answer
+	ReasonTaken       Reason = "taken"       // not renewed in time, and another holds the lock now
+	ReasonSession     Reason = "session"     // the store ended the client's session
+	ReasonMaxHold     Reason = "max hold"    // the MaxHold of the lock has passed
+	ReasonBroken      Reason = "broken"      // an operator broke it: see Error.Notice
+	ReasonEnded       Reason = "ended"       // the store ended it: it expired there, or was broken without a notice
+
+	// The store has no record of the grant. It says why, if it can (Redis).
+	ReasonForgotten Reason = "forgotten" // the store cannot say why
+	ReasonEvicted   Reason = "evicted"   // the store removed the record to save memory
+	ReasonFlushed   Reason = "flushed"   // somebody removed all data, as FLUSHALL does
+	ReasonRestarted Reason = "restarted" // the store has started again without the record
+	ReasonDeleted   Reason = "deleted"   // somebody removed this record
 
 	ReasonHandedOff Reason = "handed off" // with ErrReleased, after HandOff
 )
@@ -87,6 +100,7 @@ type Error struct {
 	Name   string  // of the lock
 	Holder *Holder // who has the lock; nil if the store did not say
 	Reason Reason  // why the lease has ended, if it has
+	Notice *Notice // with ReasonBroken: who broke it, and why
 	Err    error   // one of the errors above or a context's, with its cause
 }
 
@@ -95,7 +109,11 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "holdfast: %s %q: %v", e.Op, e.Name, e.Err)
 	if e.Reason != "" {
-		fmt.Fprintf(&b, " (%s)", e.Reason)
+		fmt.Fprintf(&b, " (%s", e.Reason)
+		if e.Notice != nil {
+			fmt.Fprintf(&b, " by %s", e.Notice)
+		}
+		b.WriteByte(')')
 	}
 	if e.Holder != nil {
 		fmt.Fprintf(&b, ": %s", e.Holder)

@@ -171,7 +171,7 @@ func TestLossHasItsCause(t *testing.T) {
 			ctx := l.Context(t.Context())
 			within(t, c.name, 9*time.Second, 9*time.Second, func() { <-ctx.Done() })
 			for _, err := range []error{l.Err(), context.Cause(ctx), l.Release()} {
-				isLost(t, err, holdfast.ReasonExpired)
+				isLost(t, err, holdfast.ReasonUnreachable)
 				for _, want := range c.want {
 					if !errors.Is(err, want) {
 						t.Errorf("%s: %v; want %v, too", c.name, err, want)
@@ -194,7 +194,7 @@ func TestLossHasItsCause(t *testing.T) {
 // ReasonForgotten is for grants that the store has no record of, not for those that were ended.
 func TestForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for missing, reason := range map[bool]holdfast.Reason{true: holdfast.ReasonForgotten, false: holdfast.ReasonRevoked} {
+		for missing, reason := range map[bool]holdfast.Reason{true: holdfast.ReasonForgotten, false: holdfast.ReasonEnded} {
 			h := &hooks{Backend: memlock.New()}
 			h.renew = func(_ context.Context, holds []driver.Hold, _ func() ([]driver.Change, error)) ([]driver.Change, error) {
 				var all []driver.Change

@@ -79,7 +79,7 @@ func (l *Lease) askExtension(latest time.Duration) (trusted time.Duration, err e
 		return err
 	})
 	cancel()
-	gone := ReasonRevoked
+	gone := ReasonEnded
 	switch {
 	case err == nil && change.State == 0:
 		return sent + s.trust(driver.LeaseWithin(h.Lease, s.ttl)), nil
@@ -94,6 +94,7 @@ func (l *Lease) askExtension(latest time.Duration) (trusted time.Duration, err e
 		return 0, &Error{Op: op, Name: l.req.Name, Err: asOutage(explain(context.Background(), err))}
 	}
 	c.endLost(l, lost("use", &l.req, gone))
+	l.awaitExplanation()
 	if l.pushed {
 		l.cancelPushed()
 	}

@@ -191,12 +191,12 @@ func TestExtendWithoutTheStore(t *testing.T) {
 			t.Errorf("%v left; before the extension that failed %v", left, before)
 		}
 		silence.Store(false)
-		if err := a.Break(t.Context(), "x", l.Token()); err != nil {
+		if err := a.Break(t.Context(), "x", l.Token(), ""); err != nil {
 			t.Fatal(err)
 		}
 		err := l.Extend(time.Minute)
-		isLost(t, err, holdfast.ReasonRevoked)
-		isLost(t, l.Err(), holdfast.ReasonRevoked)
+		isLost(t, err, holdfast.ReasonBroken)
+		isLost(t, l.Err(), holdfast.ReasonBroken)
 	})
 }
 

@@ -114,6 +114,7 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	toCancel := c.endTree(l, why, nil)
 	c.mu.Unlock()
 	cancelAll(toCancel, why)
+	l.recordEnd(HistoryHandedOff, "", !l.pushed, c.coarseNow())
 	if l.latest != forever { // the store may end the grant before the keeper renews it next
 		c.startTask(l.req.Name, false, l.renewOffer)
 	}
@@ -238,6 +239,7 @@ func (c *Client) takeOver(ctx context.Context, op, ticketText string, opts []Opt
 	if err := a.run(); err != nil {
 		return fail(err)
 	}
+	a.l.recordGrant(HistoryAdopted, 0)
 	a.l.reportAcquired(0)
 	return a.l, nil
 }

@@ -33,6 +33,7 @@ type hooks struct {
 	down    func(next func() error) error
 
 	opening func(ctx context.Context) error // before a session is opened
+	history func(ctx context.Context) error // in place of AddHistory
 	forgets bool                            // Close of a session leaves its grants at the store
 
 	// late returns how long after its caller has given up an exchange ("acquire", "adopt", "await")
@@ -59,6 +60,13 @@ func (h *hooks) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sess
 		n.lost = h.open()
 	}
 	return n, err
+}
+
+func (h *hooks) AddHistory(ctx context.Context, name, text string, keep int) error {
+	if h.history != nil {
+		return h.history(ctx)
+	}
+	return h.Backend.AddHistory(ctx, name, text, keep)
 }
 
 func (s *hooked) Lost() <-chan struct{} { return s.lost }

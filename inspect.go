@@ -155,21 +155,24 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 
 // Break ends the grant with this token, which Inspect shows, against its holder's will. The holder
 // learns of it at its next renewal. A fenced resource refuses its later writes, because every later
-// token is larger. Errors: ErrGone if no grant has this token; ErrUncertain if the answer was lost,
-// also when the grant has ended meanwhile; ErrUnavailable, ErrRefused, ErrDamaged.
-func (c *Client) Break(ctx context.Context, name string, token uint64) error {
+// token is larger. reason is for people, at most 1,024 bytes: the store keeps it with who broke the
+// grant and when, and the holder's error shows it. [Client.Revoke] only asks the holder.
+//
+// Errors: ErrGone if no grant has this token; ErrUncertain if the answer was lost, also when the
+// grant has ended meanwhile; ErrUnrecorded if the grant has ended and the store has not kept the
+// reason; ErrInvalid, ErrUnavailable, ErrRefused, ErrDamaged.
+func (c *Client) Break(ctx context.Context, name string, token uint64, reason string) error {
 	err := c.checkName(name)
 	if err == nil {
-		err = c.breakGrant(ctx, name, token)
+		err = checkReason(reason)
+	}
+	if err == nil {
+		err = c.breakGrant(ctx, name, token, reason)
 	}
 	if err != nil {
 		return &Error{Op: "break", Name: name, Err: explain(ctx, err)}
 	}
 	return nil
-}
-
-func (c *Client) breakGrant(ctx context.Context, name string, token uint64) error {
-	return c.repeatChange(ctx, func() error { return c.backend.Break(ctx, name, token) })
 }
 
 // checkName checks the client and the name of an operator's method.

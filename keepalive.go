@@ -69,8 +69,26 @@ func (c *Client) keepSession(s *session) {
 				defer c.work.done()
 				renewed <- c.renew(ctx, s)
 			}()
+			c.lookForRequests(ctx)
 		}
 	}
+}
+
+// lookForRequests reads what operators ask of the holders of leases, if there are leases. It delays
+// no renewal, and it makes at most one such exchange at a time.
+func (c *Client) lookForRequests(ctx context.Context) {
+	c.mu.Lock()
+	look := len(c.leases) > 0
+	c.mu.Unlock()
+	if !look || !c.reading.CompareAndSwap(false, true) {
+		return
+	}
+	c.work.add()
+	go func() {
+		defer c.work.done()
+		defer c.reading.Store(false)
+		c.readRequests(ctx)
+	}()
 }
 
 // renew renews all leases, waits and offers of the session in one exchange.
@@ -140,7 +158,7 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 		switch ch := states[i]; {
 		case l.ended != nil:
 		case ch.State == driver.Gone:
-			why := lost("use", &l.req, ReasonRevoked)
+			why := lost("use", &l.req, ReasonEnded)
 			if ch.Missing {
 				why.Reason = ReasonForgotten
 			}
@@ -151,7 +169,10 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 		case ch.State == driver.Unknown:
 			unknown++
 		default:
-			l.pushed = false
+			if l.pushed {
+				l.pushed = false
+				l.recordConfirmed()
+			}
 			l.extend(sent + s.trust(driver.LeaseWithin(holds[i].Lease, s.ttl)))
 		}
 	}

@@ -47,7 +47,7 @@ func TestLossIsReportedBeforeExpiry(t *testing.T) {
 		if d := time.Since(start); d != 9*time.Second {
 			t.Errorf("lost after %v; want 9s, TTL less a tenth", d)
 		}
-		isLost(t, l.Err(), holdfast.ReasonExpired)
+		isLost(t, l.Err(), holdfast.ReasonUnreachable)
 		if d := <-got; d < ttl || d > ttl+100*time.Millisecond {
 			t.Errorf("the next holder got the lock after %v; want about 10s", d)
 		}
@@ -181,9 +181,9 @@ func TestReleaseOfALostLeaseFreesTheName(t *testing.T) {
 		l := lock(t, a, "x")
 		cutOff.Store(true)
 		<-l.Done()
-		isLost(t, l.Release(), holdfast.ReasonExpired)
+		isLost(t, l.Release(), holdfast.ReasonUnreachable)
 		within(t, "the next Lock", 0, 100*time.Millisecond, func() { lock(t, b, "x") })
-		isLost(t, l.Release(), holdfast.ReasonExpired)
+		isLost(t, l.Release(), holdfast.ReasonUnreachable)
 	})
 }
 

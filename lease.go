@@ -53,6 +53,10 @@ type Lease struct {
 	releaseCalled bool
 	keepsNothing  bool                // ReleaseNow has ended it
 	inner         map[*Lease]struct{} // leases that were borrowed from this one
+	notice        *Notice             // who has asked for its release; nil: nobody
+	onRevoke      []func()            // called when somebody asks
+	granted       *grantEntry         // of its grant, for the history; nil: none, or the history has its end
+	explained     chan struct{}       // closed when the store has said why it was lost; nil: not asked
 }
 
 // Name returns the name of the lock.
@@ -160,7 +164,7 @@ func (l *Lease) Done() <-chan struct{} {
 // Err. It carries the lease: see Token, ErrDeadlock and Reentrant.
 func (l *Lease) Context(parent context.Context) context.Context {
 	between, below := context.WithCancelCause(parent)
-	ctx, cancel := context.WithCancelCause(&leaseContext{between, l})
+	ctx, cancel := context.WithCancelCause(&leaseContext{Context: between, lease: l})
 	if err := l.usable("use"); err != nil {
 		cancel(err)
 		below(nil)
@@ -263,26 +267,35 @@ func (l *Lease) release(now bool) (report bool, err error) {
 		// caller has finished, so free it now.
 		l.releaseInBackground()
 	}
-	return false, &Error{Op: "release", Name: l.req.Name, Holder: prior.Holder, Reason: prior.Reason, Err: prior.Err}
+	if errors.Is(prior, ErrLost) {
+		l.awaitExplanation()
+		c.mu.Lock()
+		prior = l.ended
+		c.mu.Unlock()
+	}
+	return false, &Error{Op: "release", Name: l.req.Name, Holder: prior.Holder, Reason: prior.Reason, Notice: prior.Notice,
+		Err: prior.Err}
 }
 
 // releaseAtStore releases a lease that has ended locally. It waits for one answer. If the answer
 // leaves the release open, it goes on in the background.
 func (l *Lease) releaseAtStore(ctx context.Context) error {
 	c := l.c
+	sent := c.coarseNow()
 	bctx, cancel := c.bound(ctx)
 	err := c.repeatChange(bctx, func() error { return l.releaseOnce(bctx) })
 	cancel()
 	switch {
 	case err == nil:
+		l.recordRelease(sent)
 		if l.unanswered {
 			c.cancelInBackground(l.session, l.req.Name, l.req.ID, true)
 		}
 		return nil
 	case errors.Is(err, driver.ErrTaken):
-		return lost("release", &l.req, ReasonTaken)
+		return l.lostAtRelease(ReasonTaken)
 	case errors.Is(err, driver.ErrGone):
-		return lost("release", &l.req, ReasonRevoked)
+		return l.lostAtRelease(ReasonEnded)
 	case errors.Is(err, ErrClosed) && c.isOpen(): // the watcher has not noticed yet
 		return lost("release", &l.req, ReasonSession)
 	case errors.Is(err, ErrRefused): // the store may accept writes again before the lease has expired there
@@ -295,6 +308,13 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 	return &Error{Op: "release", Name: l.req.Name, Err: asOutage(explain(ctx, err))}
 }
 
+// lostAtRelease returns the error of a release that the store has answered with a loss.
+func (l *Lease) lostAtRelease(reason Reason) error {
+	why := l.c.learnWhy(l, lost("release", &l.req, reason))
+	l.recordEnd(HistoryLost, string(why.Reason), false, l.c.coarseNow())
+	return why
+}
+
 // releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
 // has expired there. It then cancels the request, as long as an exchange about that may still arrive.
 func (l *Lease) releaseInBackground() {
@@ -303,10 +323,22 @@ func (l *Lease) releaseInBackground() {
 		if released {
 			return l.session.Cancel(ctx, l.req.Name, l.req.ID)
 		}
+		sent := l.c.coarseNow()
 		err := l.releaseOnce(ctx)
+		if err == nil {
+			l.recordRelease(sent)
+		}
 		released = err == nil || driver.IsOver(err)
 		return err
 	})
+}
+
+// recordRelease adds a release to the history, which an exchange sent at sent has made.
+func (l *Lease) recordRelease(sent time.Duration) {
+	l.c.mu.Lock()
+	confirms := !l.keepsNothing // a cancel does not say whether there was a grant
+	l.c.mu.Unlock()
+	l.recordEnd(HistoryReleased, "", confirms, sent)
 }
 
 // releaseOnce is one exchange that releases the grant of l, which has ended.
@@ -332,12 +364,14 @@ func (l *Lease) expiryError(now time.Duration) *Error {
 	e, c := lost("use", &l.req, ReasonExpired), l.c
 	switch {
 	case c.renewalErr != nil:
+		e.Reason = ReasonUnreachable
 		cause := c.renewalErr
 		if !decided(cause) {
 			cause = asOutage(cause)
 		}
 		e.Err = fmt.Errorf("%w: the last renewal failed: %w", ErrLost, cause)
 	case c.renewalSent != 0 && now-c.renewalSent > c.silentAfter():
+		e.Reason = ReasonUnreachable
 		e.Err = fmt.Errorf("%w: a renewal sent %v ago was not answered: %w", ErrLost, round(now-c.renewalSent), ErrUncertain)
 	}
 	return e

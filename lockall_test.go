@@ -109,14 +109,14 @@ func TestLockAllLosesAPart(t *testing.T) {
 		store := memlock.New()
 		c, operator := client(t, store, nil), client(t, store, nil)
 		err := holdfast.DoAll(t.Context(), func(ctx context.Context) error {
-			if err := operator.Break(ctx, "b", holdfast.TokenOf(ctx, "b")); err != nil {
+			if err := operator.Break(ctx, "b", holdfast.TokenOf(ctx, "b"), ""); err != nil {
 				t.Error(err)
 			}
 			<-ctx.Done()
-			isLost(t, context.Cause(ctx), holdfast.ReasonRevoked)
+			isLost(t, context.Cause(ctx), holdfast.ReasonEnded)
 			return nil
 		}, c.Mutex("a"), c.Mutex("b"), c.Mutex("c"))
-		isLost(t, err, holdfast.ReasonRevoked)
+		isLost(t, err, holdfast.ReasonBroken)
 		m, err := holdfast.LockAll(t.Context(), operator.Mutex("a"), operator.Mutex("c"))
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func TestLocker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Break(t.Context(), "x", r.Token); err != nil {
+		if err := b.Break(t.Context(), "x", r.Token, ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(ttl)
@@ -76,7 +76,7 @@ func TestLockerWithAReportThatPanics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Break(t.Context(), "x", r.Token); err != nil {
+		if err := c.Break(t.Context(), "x", r.Token, ""); err != nil {
 			t.Fatal(err)
 		}
 		mustPanic(t, "Unlock of a lost lock", l.Unlock)
@@ -126,10 +126,10 @@ func TestInvalid(t *testing.T) {
 			t.Errorf("New: %v; want ErrInvalid with %q", err, want)
 		}
 	}
-	if err := c.Break(t.Context(), "", 1); !errors.Is(err, holdfast.ErrInvalid) {
+	if err := c.Break(t.Context(), "", 1, ""); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("Break: %v", err)
 	}
-	if err := c.Break(t.Context(), "x", 1); !errors.Is(err, holdfast.ErrGone) {
+	if err := c.Break(t.Context(), "x", 1, ""); !errors.Is(err, holdfast.ErrGone) {
 		t.Errorf("Break: %v", err)
 	}
 	if _, err := c.Inspect(t.Context(), ""); !errors.Is(err, holdfast.ErrInvalid) {

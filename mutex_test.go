@@ -59,7 +59,7 @@ func TestDoReportsLoss(t *testing.T) {
 			}
 			return nil
 		})
-		isLost(t, err, holdfast.ReasonExpired)
+		isLost(t, err, holdfast.ReasonUnreachable)
 	})
 }
 
@@ -68,10 +68,10 @@ func TestReleaseOfABrokenLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client(t, memlock.New(), nil)
 		l := lock(t, c, "x")
-		if err := c.Break(t.Context(), "x", l.Token()); err != nil {
+		if err := c.Break(t.Context(), "x", l.Token(), ""); err != nil {
 			t.Fatal(err)
 		}
-		isLost(t, l.Release(), holdfast.ReasonRevoked)
+		isLost(t, l.Release(), holdfast.ReasonBroken)
 	})
 }
 

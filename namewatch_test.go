@@ -176,7 +176,7 @@ func TestWatch(t *testing.T) {
 		l.expect(promptly, "held p/rw +6")
 		release(t, writer)
 		l.expect(promptly, "ended p/rw -5")
-		if err := a.Break(ctx, "p/rw", reader.Token()); err != nil {
+		if err := a.Break(ctx, "p/rw", reader.Token(), ""); err != nil {
 			t.Fatal(err)
 		}
 		l.expect(promptly, "free p/rw -6")

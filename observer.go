@@ -27,6 +27,10 @@ type Observer struct {
 	// Lost: a lease has ended without Release. Its contexts have been cancelled.
 	Lost func(name string, token uint64, reason Reason)
 
+	// Revoked: an operator has asked the holder of a lease to release it. The goroutine that calls
+	// Renewed calls it.
+	Revoked func(name string, token uint64, n Notice)
+
 	// Released: a lease has been released after held. err is what Release returned.
 	Released func(name string, token uint64, held time.Duration, err error)
 }

@@ -155,7 +155,7 @@ func TestRetryFailed(t *testing.T) {
 			t.Error("the run of a dead client is repeated within the tick")
 		}
 		silence.Store(false)
-		isLost(t, l.ReleaseNow(), holdfast.ReasonExpired)
+		isLost(t, l.ReleaseNow(), holdfast.ReasonUnreachable)
 		time.Sleep(ttl)
 		if run(b, "dead", nil) {
 			t.Error("a run is repeated after its lease expired at the store")

@@ -17,7 +17,8 @@ import (
 // leaseContext carries a lease. Compared with context.WithValue it saves allocations.
 type leaseContext struct {
 	context.Context
-	lease *Lease
+	lease      *Lease
+	revocation revocation
 }
 
 type leaseKey struct{}
@@ -111,6 +112,7 @@ func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, er
 	l := &Lease{c: c, session: outer.session, req: *req, token: outer.token, since: time.Now(), outer: outer, index: -1}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	l.notice = outer.notice
 	if outer.ended != nil {
 		return nil, &Error{Op: op, Name: req.Name, Err: outer.ended}
 	}
@@ -208,7 +210,8 @@ func (l *Lease) changeGrant(op string, change func(context.Context, driver.Hold)
 		}
 		return &Error{Op: op, Name: h.Name, Err: err}
 	case driver.IsOver(err):
-		c.endLost(l, lost("use", &l.req, ReasonRevoked)) // unless it was handed off meanwhile
+		c.endLost(l, lost("use", &l.req, ReasonEnded)) // unless it was handed off meanwhile
+		l.awaitExplanation()
 		if l.pushed {
 			l.cancelPushed()
 		}

@@ -293,12 +293,12 @@ func TestReleasePermitsOfALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client(t, memlock.New(), nil)
 		l := take(t)(c.Semaphore("s", 5).Acquire(t.Context(), 5))
-		if err := c.Break(t.Context(), "s", l.Token()); err != nil {
+		if err := c.Break(t.Context(), "s", l.Token(), ""); err != nil {
 			t.Fatal(err)
 		}
 		next := take(t)(c.Semaphore("s", 5).Acquire(t.Context(), 5))
-		isLost(t, l.ReleasePermits(1), holdfast.ReasonRevoked)
-		isLost(t, l.Err(), holdfast.ReasonRevoked)
+		isLost(t, l.ReleasePermits(1), holdfast.ReasonBroken)
+		isLost(t, l.Err(), holdfast.ReasonBroken)
 		hasPermits(t, c, next, 5)
 	})
 }

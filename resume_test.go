@@ -29,7 +29,7 @@ func TestResume(t *testing.T) {
 		}
 		silence.Store(false)
 		within(t, "the loss of the earlier holder", 0, ttl, func() { <-l.Done() })
-		isLost(t, l.Err(), holdfast.ReasonRevoked)
+		isLost(t, l.Err(), holdfast.ReasonEnded)
 		refused(t, holdfast.ErrGone)(second.Resume(t.Context(), ticket))
 		if _, err := l.Ticket(); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Ticket of the lost lease: %v", err)

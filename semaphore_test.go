@@ -55,7 +55,7 @@ func TestDeadHolderOfPermits(t *testing.T) {
 		within(t, "the wait", ttl, ttl+100*time.Millisecond, func() {
 			take(t)(client(t, store, nil).Semaphore("s", 2).Acquire(t.Context(), 1))
 		})
-		isLost(t, l.Err(), holdfast.ReasonExpired)
+		isLost(t, l.Err(), holdfast.ReasonUnreachable)
 	})
 }
 

@@ -163,11 +163,23 @@ func (c *Client) afterLoss(l *Lease, why *Error) {
 	if why.Reason == ReasonMaxHold && l.outer == nil {
 		l.releaseInBackground()
 	}
-	c.reportLoss(l, why)
+	if !canExplain(why) || !c.work.tryAdd() {
+		c.reportLoss(l, why)
+		return
+	}
+	go func() {
+		defer c.work.done()
+		c.reportLoss(l, c.learnWhy(l, why))
+	}()
 }
 
 func (c *Client) reportLoss(l *Lease, why *Error) {
-	c.warn("holdfast: lease lost", "lock", l.req.Name, "token", l.token, "reason", string(why.Reason), "err", why.Err)
+	args := []any{"lock", l.req.Name, "token", l.token, "reason", string(why.Reason), "err", why.Err}
+	if why.Notice != nil {
+		args = append(args, "by", why.Notice.String())
+	}
+	c.warn("holdfast: lease lost", args...)
+	l.recordEnd(HistoryLost, string(why.Reason), false, c.coarseNow())
 	if o := c.observer; o != nil && o.Lost != nil {
 		c.observerCalls.add(func() { o.Lost(l.req.Name, l.token, why.Reason) })
 	}
@@ -178,6 +190,9 @@ func (c *Client) reportLoss(l *Lease, why *Error) {
 // not have ended before.
 func (c *Client) endTree(l *Lease, why *Error, toCancel []contexts) []contexts {
 	l.ended = why
+	if canExplain(why) && l.outer == nil {
+		l.explained = make(chan struct{})
+	}
 	if l.index >= 0 {
 		heap.Remove(&c.leases, l.index)
 	}

@@ -384,6 +384,6 @@ func TestBorrowedLeasesEndWithTheOuter(t *testing.T) {
 		default:
 			t.Error("the borrowed lease is not done")
 		}
-		isLost(t, inner.Err(), holdfast.ReasonExpired)
+		isLost(t, inner.Err(), holdfast.ReasonUnreachable)
 	})
 }

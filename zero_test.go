@@ -102,6 +102,8 @@ func try(t *testing.T, what string, f func() []reflect.Value) {
 				said = said || !x
 			case []*holdfast.Lease:
 				said = x == nil
+			case *holdfast.Notice:
+				said = x == nil
 			case holdfast.Part:
 				_, err := holdfast.LockAll(t.Context(), x)
 				said = invalid(err)

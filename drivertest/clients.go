@@ -84,12 +84,12 @@ var clients = []check{
 			e.Errorf("Release: %v; want ErrLost", err)
 		}
 	}},
-	{"R10", "break of a client's grant", "a holder whose grant an operator broke learns of it at its next renewal",
+	{"R10", "break of a client's grant", "a holder whose grant an operator broke learns of it at its next renewal, and why",
 		func(e *env) {
 			e.useExpiry()
 			a, b := e.clientFor(steadyTTL), e.client(nil)
 			l := e.lock(a, "x")
-			if err := b.Break(e.ctx, e.name("x"), l.Token()); err != nil {
+			if err := b.Break(e.ctx, e.name("x"), l.Token(), "stuck"); err != nil {
 				e.Fatal(err)
 			}
 			select {
@@ -98,8 +98,9 @@ var clients = []check{
 				e.Fatal("the holder did not learn of it")
 			}
 			var he *holdfast.Error
-			if err := l.Err(); !errors.As(err, &he) || he.Reason != holdfast.ReasonRevoked {
-				e.Errorf("Err: %v; want lost, revoked", err)
+			if err := l.Release(); !errors.As(err, &he) || he.Reason != holdfast.ReasonBroken || he.Notice == nil ||
+				he.Notice.Reason != "stuck" {
+				e.Errorf("Release: %v; want lost, broken, stuck", err)
 			}
 		}},
 	{"R8", "client cancelled", "a cancelled wait leaves the queue at once, with the context's error", func(e *env) {

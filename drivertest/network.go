@@ -110,7 +110,7 @@ func (e *env) callsWhileCut(together bool, ttl time.Duration, try func(what stri
 		"LockAll":       func(ctx context.Context) error { _, err := holdfast.LockAll(ctx, m, rw); return err },
 		"TryLockAll":    func(ctx context.Context) error { _, err := holdfast.TryLockAll(ctx, m, rw); return err },
 		"Inspect":       func(ctx context.Context) error { _, err := c.Inspect(ctx, e.name("x")); return err },
-		"Break":         func(ctx context.Context) error { return c.Break(ctx, e.name("held"), held.Token()) },
+		"Break":         func(ctx context.Context) error { return c.Break(ctx, e.name("held"), held.Token(), "") },
 		"Campaign":      lease(c.Election(e.name("boss")).Campaign),
 		"Leader":        func(ctx context.Context) error { _, err := c.Election(e.name("boss")).Leader(ctx); return err },
 		"Locks": func(ctx context.Context) (err error) {

@@ -252,7 +252,7 @@ var texts = []check{
 				refused("Remove", l.Remove(ctx))
 				_, err = a.Inspect(ctx, name)
 				refused("Inspect", err)
-				refused("Break", a.Break(ctx, name, 1))
+				refused("Break", a.Break(ctx, name, 1, ""))
 				refused("SetLimit", a.SetLimit(ctx, name, 1))
 			}
 			for _, id := range []string{strings.Repeat("x", driver.MaxName+1), "\xff", "a\xc3"} {

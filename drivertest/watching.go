@@ -42,7 +42,7 @@ var watching = []check{
 				e.Fatal("a waiter is not served")
 			}
 			w.until("a hand-over", func(ev *holdfast.Event) bool { return granted(ev, next.Token()) })
-			if err := a.Break(e.ctx, e.name("x"), next.Token()); err != nil {
+			if err := a.Break(e.ctx, e.name("x"), next.Token(), ""); err != nil {
 				e.Fatal(err)
 			}
 			w.until("a break", func(ev *holdfast.Event) bool { return ev.Type == holdfast.EventFree && ended(ev, next.Token()) })

@@ -111,7 +111,7 @@ func (w *worker) more(h *holdfastLibrary, command, arg string) (string, error) {
 		if len(r.Holders) == 0 {
 			return "", errors.New("the lock is free")
 		}
-		return "ok", h.client.Break(ctx, name, r.Holders[0].Token)
+		return "ok", h.client.Break(ctx, name, r.Holders[0].Token, "")
 	}
 	return "", fmt.Errorf("unknown command %q", command)
 }

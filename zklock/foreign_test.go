@@ -133,7 +133,7 @@ func TestBreakForeign(t *testing.T) {
 	if rec, err := c.Inspect(within(t), "x"); err != nil || len(rec.Holders) != 1 || rec.Holders[0].Left != 0 {
 		t.Errorf("%+v, %v; the remaining time of its holder's session cannot be known", rec.Holders, err)
 	}
-	must(t, "Break", c.Break(within(t), "x", he.Holder.Token))
+	must(t, "Break", c.Break(within(t), "x", he.Holder.Token, ""))
 	l := lock(t, c, "x")
 	if l.Token() <= he.Holder.Token {
 		t.Errorf("token %d after %d", l.Token(), he.Holder.Token)

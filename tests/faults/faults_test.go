@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -216,7 +217,7 @@ func (c *fixture) release(l *holdfast.Lease) {
 	c.t.Helper()
 	var e *holdfast.Error
 	err := l.Release()
-	expired := errors.As(err, &e) && e.Reason == holdfast.ReasonExpired
+	expired := errors.As(err, &e) && (e.Reason == holdfast.ReasonExpired || e.Reason == holdfast.ReasonUnreachable)
 	if err != nil && !transient(err) && !expired {
 		c.t.Errorf("Release of token %d: %v", l.Token(), err)
 	}
@@ -261,11 +262,15 @@ func lostByRenewal(t *testing.T, l *holdfast.Lease, b *renewals, gone time.Time)
 	var e *holdfast.Error
 	if err := l.Err(); !errors.As(err, &e) || !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("the lease ended with %v; want ErrLost", err)
-	} else if n := b.since(gone); n > 1 || e.Reason != holdfast.ReasonRevoked && e.Reason != holdfast.ReasonForgotten &&
-		e.Reason != holdfast.ReasonExpired {
-		t.Errorf("after %d answered renewals: %v; want it revoked by the first, or expired", n, err)
+	} else if n := b.since(gone); n > 1 || !slices.Contains(endings, e.Reason) {
+		t.Errorf("after %d answered renewals: %v; want it ended by the first, or not renewed in time", n, err)
 	}
 }
+
+// endings are the reasons for which a server's fault may end a lease.
+var endings = []holdfast.Reason{holdfast.ReasonEnded, holdfast.ReasonForgotten, holdfast.ReasonEvicted,
+	holdfast.ReasonFlushed, holdfast.ReasonRestarted, holdfast.ReasonDeleted, holdfast.ReasonExpired,
+	holdfast.ReasonUnreachable}
 
 // fails checks that a client that requests a free lock gets an error that it can test for, and gets
 // it soon.

@@ -156,7 +156,7 @@ func Example() {
 	fmt.Println("the first sees", n, err)
 
 	// The first is paused. Somebody breaks its lock, or its lease expires.
-	_ = c.Break(ctx, "stock/42", first.Token())
+	_ = c.Break(ctx, "stock/42", first.Token(), "")
 
 	second, _ := stock.Lock(ctx)
 	m, err := look(second.Token())

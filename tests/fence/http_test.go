@@ -200,7 +200,7 @@ func TestHTTPFrozenClient(t *testing.T) {
 	must(t, err)
 	frozen := context.WithoutCancel(first.Context(testContext(t))) // it does not notice its loss
 	expect("the first holder", frozen, guarded, 200)
-	must(t, c.Break(testContext(t), name, first.Token()))
+	must(t, c.Break(testContext(t), name, first.Token(), ""))
 	second, err := c.Mutex(name).Lock(testContext(t))
 	must(t, err)
 	expect("the second holder", second.Context(testContext(t)), guarded, 200)

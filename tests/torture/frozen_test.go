@@ -101,7 +101,7 @@ func calls(c, other *holdfast.Client, prefix string, token uint64, open func(con
 			}
 			return nil
 		}, true},
-		{"Client.Break", func(ctx context.Context) error { return c.Break(ctx, prefix+"held", token) }, false},
+		{"Client.Break", func(ctx context.Context) error { return c.Break(ctx, prefix+"held", token, "") }, false},
 		{"Client.SetLimit", func(ctx context.Context) error { return c.SetLimit(ctx, prefix+"s", 5) }, false},
 		{"New", open, true},
 		{"Client.Close", other.Close, true},

@@ -1,0 +1,206 @@
+package holdfast
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// The events of a history.
+const (
+	HistoryGranted   = "granted"    // somebody got the lock, after waiting for Took
+	HistoryAdopted   = "adopted"    // another process took over the grant, by Adopt or Resume
+	HistoryReleased  = "released"   // the holder released the lock, after Took
+	HistoryHandedOff = "handed off" // the holder offered the grant to another process, after Took
+	HistoryLost      = "lost"       // the holder lost the lock, after Took; Reason says why
+	HistoryBroken    = "broken"     // an operator took the lock away; Reason has the operator's words
+	HistoryAsked     = "asked"      // an operator asked the holder to release; Reason has the operator's words
+)
+
+// HistoryEntry is one entry of the history of a name.
+type HistoryEntry struct {
+	Event  string        // HistoryGranted, …
+	At     time.Time     // when it happened: by the store's clock, to about the time of an exchange
+	Token  uint64        // of the grant
+	By     Holder        // who did it: Host, PID, User, Program, Note, Labels, Shared and Permits
+	Took   time.Duration // how long the lock was waited for, or held
+	Reason string
+}
+
+// String returns one line for people, without the time.
+func (e *HistoryEntry) String() string {
+	who := e.By.who()
+	switch e.Event {
+	case HistoryGranted, HistoryReleased, HistoryHandedOff, HistoryLost:
+		return fmt.Sprintf("token %d: %s %s after %v%s", e.Token, e.Event, who, round(e.Took), reasonText(e.Reason))
+	}
+	return fmt.Sprintf("token %d: %s by %s%s", e.Token, e.Event, who, reasonText(e.Reason))
+}
+
+func reasonText(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + oneWord(reason)
+}
+
+// History returns what the store has kept about a name, oldest first: one exchange. Operators'
+// breaks and requests are always kept, grants and how they ended only by clients with
+// Config.History. A client adds its entries after the store has answered. So an entry may come a
+// moment late, and a client that dies adds no more: a grant without an end has expired, or its
+// holder still has it. An entry says nothing that the store had not written before.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused, ErrDamaged.
+func (c *Client) History(ctx context.Context, name string) ([]HistoryEntry, error) {
+	err := c.checkName(name)
+	var list []HistoryEntry
+	if err == nil {
+		list, err = c.readHistory(ctx, name)
+	}
+	if err != nil {
+		return nil, &Error{Op: "history", Name: name, Err: explain(ctx, err)}
+	}
+	return list, nil
+}
+
+func (c *Client) readHistory(ctx context.Context, name string) (list []HistoryEntry, err error) {
+	var raw []driver.Entry
+	err = c.repeatRead(ctx, func() (err error) {
+		bctx, cancel := c.bound(ctx)
+		defer cancel()
+		raw, err = c.backend.History(bctx, name)
+		return err
+	})
+	now := time.Now()
+	for _, r := range raw {
+		var t historyText
+		if json.Unmarshal([]byte(r.Text), &t) == nil && t.Event != "" { // else another program has written it
+			list = append(list, t.entry(now.Add(-r.Age)))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b HistoryEntry) int { return a.At.Compare(b.At) })
+	return list, asRead(err)
+}
+
+// historyText is an entry as the store keeps it.
+type historyText struct {
+	Event  string      `json:"event"`
+	Name   string      `json:"name,omitempty"` // in the history of the empty name
+	Token  uint64      `json:"token,string"`
+	By     driver.Info `json:"by"`
+	Shared bool        `json:"shared,omitempty"`
+	N      int         `json:"n,omitempty"`      // permits
+	Took   int64       `json:"took_us,omitzero"` // microseconds
+	Ago    int64       `json:"ago_us,omitzero"`  // from the event to this entry, in microseconds
+	Reason string      `json:"reason,omitempty"`
+	Nonce  string      `json:"nonce,omitempty"` // tells two entries apart that say the same
+}
+
+func (t *historyText) entry(added time.Time) HistoryEntry {
+	return HistoryEntry{
+		Event: t.Event, At: added.Add(-time.Duration(t.Ago) * time.Microsecond), Token: t.Token,
+		By: Holder{Host: t.By.Host, PID: t.By.PID, User: t.By.User, Program: t.By.Program, Note: t.By.Note,
+			Labels: t.By.Labels, Token: t.Token, Shared: t.Shared, Permits: cmp.Or(t.N, 1)},
+		Took: time.Duration(t.Took) * time.Microsecond, Reason: t.Reason,
+	}
+}
+
+// String encodes t for the store. It leaves out labels, and then the note, if they do not fit.
+func (t *historyText) String() string {
+	b, err := json.Marshal(t)
+	if len(b) > driver.MaxEntry {
+		t.By.Labels = nil
+		b, err = json.Marshal(t)
+	}
+	if len(b) > driver.MaxEntry {
+		t.By.Note = ""
+		b, err = json.Marshal(t)
+	}
+	if err != nil { // cannot happen: strings and numbers
+		return ""
+	}
+	return string(b)
+}
+
+// maxReason is how long the words of an operator may be, in bytes.
+const maxReason = 1024
+
+func checkReason(reason string) error {
+	switch {
+	case len(reason) > maxReason:
+		return fmt.Errorf("%w reason: it has %d bytes; allowed are %d", ErrInvalid, len(reason), maxReason)
+	case !utf8.ValidString(reason):
+		return fmt.Errorf("%w reason: it is not valid UTF-8", ErrInvalid)
+	}
+	return nil
+}
+
+// recordGrant adds the grant of l to the history of its name, now or when the store has confirmed it.
+func (l *Lease) recordGrant(event string, waited time.Duration) {
+	c := l.c
+	if c.history.keep == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.granted = &grantEntry{event: event, waited: waited}
+	if !l.pushed {
+		l.recordConfirmed()
+	}
+}
+
+// grantEntry is the entry of a grant.
+type grantEntry struct {
+	event    string
+	waited   time.Duration
+	recorded bool
+}
+
+// recordConfirmed adds the grant of l, which the store has confirmed, to the history of its name,
+// unless it is there. A push alone confirms nothing. Called with c.mu held.
+func (l *Lease) recordConfirmed() {
+	if g := l.granted; g != nil && !g.recorded {
+		g.recorded = true
+		l.c.history.add(l, g.event, g.waited, "", time.Since(l.since))
+	}
+}
+
+// recordEnd adds the end of l's grant to the history of its name. confirmed says that the store has
+// confirmed that there was one. sent is when the exchange was sent that ended it.
+func (l *Lease) recordEnd(event, reason string, confirmed bool, sent time.Duration) {
+	c := l.c
+	if c.history.keep == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if confirmed {
+		l.recordConfirmed()
+	}
+	if g := l.granted; g != nil && g.recorded {
+		l.granted = nil // it has one end
+		ago := c.coarseNow() - sent
+		c.history.add(l, event, time.Since(l.since)-ago, reason, ago)
+	}
+}
+
+// addNow adds an entry about what an operator did, and waits for the store.
+func (c *Client) addNow(ctx context.Context, name string, keep int, t historyText) error {
+	text := t.String()
+	err := c.repeatRead(ctx, func() error { // a repeat adds nothing
+		bctx, cancel := c.bound(ctx)
+		defer cancel()
+		return c.backend.AddHistory(bctx, name, text, keep)
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		err = explain(ctx, err)
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// A lease ends at once when the store reports that its grant is gone. Then the client asks the store
+// why: an operator may have broken the grant and said so, or the store may have lost its record. The
+// answer goes into the lease's Err, into the log and to the Observer.
+
+// canExplain reports whether the store may know more about a loss.
+func canExplain(why *Error) bool {
+	return why.Reason == ReasonEnded || why.Reason == ReasonForgotten || why.Reason == ReasonTaken
+}
+
+// explainLoss returns why, with the reason that the store gives. It is bounded by a second, or by the
+// limit of an exchange if that is shorter.
+func (c *Client) explainLoss(l *Lease, why *Error) *Error {
+	ctx, cancel := context.WithTimeout(c.workCtx, min(c.limit(), time.Second))
+	defer cancel()
+	better := *why
+	raw, err := c.readHistory(ctx, l.req.Name)
+	if err == nil {
+		for _, e := range slices.Backward(raw) {
+			if e.Event == HistoryBroken && e.Token == l.token {
+				better.Reason, better.Notice = ReasonBroken, &Notice{e.By, e.Reason, e.At}
+				return &better
+			}
+		}
+	}
+	if why.Reason != ReasonForgotten {
+		return why
+	}
+	cause, err := c.backend.WhyMissing(ctx, l.req.Name, l.sinceProof())
+	if err == nil && cause != driver.CauseUnknown {
+		better.Reason = Reason(cause)
+		return &better
+	}
+	return why
+}
+
+// sinceProof returns for how long at most nothing has proved l: the record existed then.
+func (l *Lease) sinceProof() time.Duration {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.c.coarseNow() - (l.trusted - l.session.trust(l.session.ttl))
+}
+
+// learnWhy replaces the reason of a lease that has just been lost by the one that the store gives,
+// and returns it.
+func (c *Client) learnWhy(l *Lease, why *Error) *Error {
+	better := why
+	select {
+	case c.explaining <- struct{}{}:
+		better = c.explainLoss(l, why)
+		<-c.explaining
+	default: // very many leases were lost at once
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.ended == why {
+		l.ended = better
+	}
+	if l.explained != nil {
+		close(l.explained)
+		l.explained = nil
+	}
+	return better
+}
+
+// maxExplaining bounds how many losses a client asks about at a time.
+const maxExplaining = 64
+
+// Why is Err, except that it waits until the store has said why it ended the lease: for a second at
+// most, and only after a loss that the store has reported. See Reason.
+func (l *Lease) Why() error {
+	err := l.Err()
+	if l.usable("use") != nil || !errors.Is(err, ErrLost) {
+		return err
+	}
+	l.awaitExplanation()
+	return l.Err()
+}
+
+// Why is Err, with the reason of the part that ended first as Lease.Why returns it.
+func (m *MultiLease) Why() error {
+	if m.usable("use") == nil {
+		for _, l := range m.Leases() {
+			if l.Err() != nil {
+				_ = l.Why()
+			}
+		}
+	}
+	return m.Err()
+}
+
+// awaitExplanation waits until the reason of a loss is known, at most a second.
+func (l *Lease) awaitExplanation() {
+	l.c.mu.Lock()
+	explained := l.explained
+	l.c.mu.Unlock()
+	if explained == nil {
+		return
+	}
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-explained:
+	case <-timer.C:
+	}
+}
