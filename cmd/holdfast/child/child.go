@@ -45,6 +45,11 @@ type Command struct {
 	// lock does, even if it ignores TERM.
 	Left func() time.Duration
 
+	// Revoked is closed when somebody asks for the lock. The group then gets Ask, once, unless that is
+	// 0. Systems other than Unix have no such signals: the command is ended.
+	Revoked <-chan struct{}
+	Ask     syscall.Signal
+
 	// Limit, if it is positive, is how long the command may run before it must end.
 	Limit time.Duration
 
@@ -58,11 +63,12 @@ type Command struct {
 
 // Result is how a command ended.
 type Result struct {
-	Code   int            // of the command, unless a signal ended it
-	Signal syscall.Signal // the signal that ended it, or 0
-	Lost   bool           // Run ended it
-	Stuck  bool           // some of its processes were killed but have not ended; its lock is lost
-	Asked  syscall.Signal // the last of INT, TERM and QUIT that Run passed on, or 0
+	Code    int            // of the command, unless a signal ended it
+	Signal  syscall.Signal // the signal that ended it, or 0
+	Lost    bool           // Run ended it
+	Stuck   bool           // some of its processes were killed but have not ended; its lock is lost
+	Revoked bool           // the command ended after Run had sent it Ask
+	Asked   syscall.Signal // the last of INT, TERM and QUIT that Run passed on, or 0
 
 	// Interrupted: a key of the terminal sent Signal. A script that runs this process gets the
 	// signal too, but goes on unless this process dies of the signal; see Die.

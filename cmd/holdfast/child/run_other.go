@@ -13,6 +13,9 @@ import (
 // Signals returns the signals that a program should catch before it runs a command.
 func Signals() []os.Signal { return []os.Signal{os.Interrupt} }
 
+// Asks returns the signals that may ask a command to release its lock, by name.
+func Asks() map[string]syscall.Signal { return map[string]syscall.Signal{"TERM": syscall.SIGTERM} }
+
 // Die does nothing: there are no signals to die of.
 func Die(syscall.Signal) {}
 
@@ -26,7 +29,7 @@ func Run(c *Command) (Result, error) {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	var r Result
-	lost := c.Lost
+	lost, revoked := c.Lost, c.Revoked
 	var limit <-chan time.Time
 	if c.Limit > 0 {
 		limit = time.After(c.Limit)
@@ -44,6 +47,11 @@ func Run(c *Command) (Result, error) {
 			kill("the lock is lost")
 		case <-limit:
 			kill(TimeOver)
+		case <-revoked:
+			if revoked = nil; c.Ask != 0 {
+				r.Revoked = true
+				_ = cmd.Process.Kill()
+			}
 		case err := <-done:
 			r.Code = cmd.ProcessState.ExitCode()
 			if e := (*exec.ExitError)(nil); err != nil && !errors.As(err, &e) {

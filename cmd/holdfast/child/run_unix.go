@@ -37,6 +37,14 @@ func Signals() []os.Signal {
 	return list
 }
 
+// Asks returns the signals that may ask a command to release its lock, by name.
+func Asks() map[string]syscall.Signal {
+	return map[string]syscall.Signal{
+		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+	}
+}
+
 // Die ends this process with a signal. It returns if that fails.
 func Die(s syscall.Signal) {
 	signal.Reset(s)
@@ -72,6 +80,7 @@ type job struct {
 	pause   time.Duration    // until the next look
 	notice  <-chan time.Time // set until Notice reports members that are left
 	pending <-chan struct{}  // Lost, until it is closed
+	revoked <-chan struct{}  // Revoked, until it is closed
 
 	deadline
 }
@@ -84,7 +93,7 @@ func Run(c *Command) (Result, error) {
 		return Result{}, &StartError{c.Path, err}
 	}
 	defer g.Dismiss()
-	j := &job{Command: c, pending: c.Lost, deadline: deadline{guard: g}}
+	j := &job{Command: c, pending: c.Lost, revoked: c.Revoked, deadline: deadline{guard: g}}
 	restore := keepActions()
 	defer func() { j.catchAgain(); restore() }()
 	j.catchStops()
@@ -120,6 +129,11 @@ func Run(c *Command) (Result, error) {
 			j.pass(s.(syscall.Signal))
 		case <-j.pending:
 			j.stop("the lock is lost")
+		case <-j.revoked:
+			if j.revoked = nil; c.Ask != 0 {
+				j.result.Revoked = true
+				j.signal(c.Ask)
+			}
 		case <-j.next:
 			j.watch()
 		case <-j.resume: // this process did not stop

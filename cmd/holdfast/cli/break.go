@@ -15,11 +15,16 @@ const aboutBreak = `End the grant of NAME that has token T, and grant the lock t
 "holdfast info NAME" shows the token. It protects a client that got the lock since you looked.
 
 The holder learns of it at its next renewal, normally within a third of its TTL (5s by
-default). If it cannot reach the store, it goes on until its lease ends. Only resources that check tokens refuse its late writes. Another program
-that shares the store (Curator, for example) may never learn of it: end that program first.`
+default). If it cannot reach the store, it goes on until its lease ends. Only resources that
+check tokens refuse its late writes. Another program that shares the store (Curator, for example)
+may never learn of it: end that program first.
+
+The store keeps who broke the lock, when, and the --reason. The holder's message has them, and so
+has "holdfast history NAME". "holdfast revoke NAME" only asks the holder.`
 
 func (a *app) breakCommand() *cobra.Command {
 	var token uint64
+	var reason string
 	c := &cobra.Command{
 		Use:   "break NAME --token T",
 		Short: "Take a lock away from its holder",
@@ -29,21 +34,22 @@ func (a *app) breakCommand() *cobra.Command {
 			if token == 0 {
 				return usagef("--token is missing: holdfast info %s shows the token of each grant", show(args[0]))
 			}
-			return a.breakLock(args[0], token)
+			return a.breakLock(args[0], token, reason)
 		}),
 	}
 	c.Flags().Uint64Var(&token, "token", 0, "fencing `TOKEN` of the grant to end")
+	c.Flags().StringVar(&reason, "reason", "", reasonUsage)
 	return c
 }
 
-func (a *app) breakLock(name string, token uint64) error {
+func (a *app) breakLock(name string, token uint64, reason string) error {
 	ctx := context.Background()
 	return a.existing(ctx, func(s *session) error {
 		r, err := s.Inspect(ctx, name)
 		if err != nil {
 			return err
 		}
-		err = s.Break(ctx, name, token)
+		err = s.noted(s.Break(ctx, name, token, reason))
 		switch i := slices.IndexFunc(r.Holders, func(h holdfast.Holder) bool { return h.Token == token }); {
 		case errors.Is(err, holdfast.ErrGone):
 			return &failure{exitRefused, fmt.Errorf("%s: no grant has token %d; see holdfast info", show(name), token)}

@@ -70,6 +70,8 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast ls                                   list the locks in use and their holders
   holdfast top                                  the same, as it changes, the most troubled first
   holdfast watch deploy/                        show who takes and frees them, as it happens
+  holdfast history deploy/prod                  show who had it, who broke it, and why
+  holdfast revoke deploy/prod                   ask the holder to release it
   holdfast doctor                               find settings of a store that endanger locks
   holdfast lab run all                          see how widely used lock algorithms break
   holdfast verify --store URL                   test this deployment with real faults
@@ -134,8 +136,8 @@ func (a *app) root() *cobra.Command {
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.watchCommand(),
-		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
-		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
+		a.historyCommand(), a.revokeCommand(), a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(),
+		a.doctorCommand(), a.labCommand(), a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
 	)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()
@@ -198,6 +200,7 @@ type session struct {
 
 	diagnose   func(context.Context) error // returns why the store cannot be used, or nil
 	message    func(string) string         // see app.message
+	say        func(string, ...any)        // see app.say
 	sayPolling func()                      // reports once why waiters poll this store, if they do
 }
 
@@ -225,7 +228,7 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 	return &session{Client: c, place: st.Place, store: st, diagnose: func(ctx context.Context) error {
 		_, err := st.Diagnose(ctx, a.url(), a.ttl)
 		return err
-	}, message: a.message, sayPolling: sync.OnceFunc(func() {
+	}, message: a.message, say: a.say, sayPolling: sync.OnceFunc(func() {
 		if reason := st.Polling(); reason != "" {
 			a.say("waiters ask the store every 5 to 50 ms because it cannot wake them: %s", reason)
 		}

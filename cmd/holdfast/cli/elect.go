@@ -24,6 +24,9 @@ long. holdfast then ends COMMAND and its process group before anybody else can l
 keeps campaigning while the store cannot be reached. INT, TERM and QUIT that arrive while
 COMMAND runs are passed on to it; holdfast does not campaign again after them.
 
+With --on-revoke SIGNAL a request by "holdfast revoke" makes this candidate resign: COMMAND gets
+the signal, and when it has ended, holdfast campaigns again, behind the candidates that wait.
+
 COMMAND runs as under "holdfast run", with the same environment. HOLDFAST_TOKEN is the term,
 larger for every later leader. "holdfast leader NAME" shows who leads.`
 
@@ -76,7 +79,7 @@ func (a *app) elect(o *electOptions, name string, argv []string) error {
 			silent = false
 			result, err := t.under(s, h, 0, 0)
 			switch {
-			case !result.Lost || result.Stuck:
+			case result.Stuck, !result.Lost && !result.Revoked:
 				return err
 			case result.Asked != 0:
 				return signaled{result.Asked}

@@ -55,6 +55,9 @@ the one that "holdfast sem limit" has set, whatever it is at the time.
 --also takes other locks together with NAME, exclusively, or shared with -s. No order of the
 names causes a deadlock. holdfast ends COMMAND when any of the locks is lost.
 
+With --on-revoke SIGNAL, COMMAND's process group gets SIGNAL once when "holdfast revoke" asks for
+the lock. Without it holdfast shows the request. Either way the lock is kept until COMMAND has ended.
+
 --lease is for a lock that must be free at a certain time: no process of COMMAND is left when that
 time is over. KILL comes before its end, by a twentieth of the lease or of the TTL, whichever is
 shorter. TERM comes before KILL, by an eighth of the same, or by --kill-after, which is at most a

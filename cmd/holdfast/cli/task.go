@@ -27,6 +27,8 @@ type taskOptions struct {
 	chosen    bool // the user has set killAfter
 	note      string
 	labels    labels
+	onRevoke  onRevoke
+	history   int
 }
 
 func (o *taskOptions) register(c *cobra.Command) {
@@ -35,6 +37,10 @@ func (o *taskOptions) register(c *cobra.Command) {
 	durationVar(f, &o.killAfter, "kill-after", 0,
 		"from TERM to KILL, at most a third of the TTL (default an eighth of it, at most 10s)")
 	f.StringVar(&o.note, "note", "", "a text that waiters and ls show")
+	o.onRevoke.name = "none"
+	f.Var(&o.onRevoke, "on-revoke",
+		"send this `SIGNAL` (TERM, INT, HUP, QUIT, USR1, USR2) to the command when \"holdfast revoke\" asks for the lock")
+	f.IntVar(&o.history, "history", 0, "keep who had the lock, and when, in the last `N` entries of \"holdfast history\"")
 	f.Var(&o.labels, "label", "a label that waiters and ls show (`KEY=VALUE`; repeatable)")
 }
 
@@ -60,6 +66,8 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 		return "", nil, usagef("the command is empty: %s", c.UseLine())
 	case o.shell && len(args) != 2:
 		return "", nil, usagef("-c takes one argument after --, not %d; quote the command line", len(args)-1)
+	case o.history < 0 || o.history > driver.MaxHistory:
+		return "", nil, usagef("--history %d: allowed are 0 to %d", o.history, driver.MaxHistory)
 	case o.killAfter < 0:
 		return "", nil, usagef("--kill-after %s: it must not be negative", span(o.killAfter))
 	}
@@ -113,7 +121,7 @@ func (a *app) task(o *taskOptions, argv []string) (*task, error) {
 func (t *task) with(f func(*session) error) error {
 	ctx, detach := cancelOnSignal(t.signals)
 	cfg := holdfast.Config{
-		Program: filepath.Base(t.argv[0]), Labels: t.o.labels,
+		Program: filepath.Base(t.argv[0]), Labels: t.o.labels, History: t.o.history,
 		Observer: &holdfast.Observer{Waiting: t.line.update, Renewed: t.line.renewed},
 	}
 	err := t.a.with(ctx, cfg, func(s *session) error {
@@ -149,8 +157,10 @@ func (h *hold) end(failed bool) error {
 
 // lease is a *holdfast.Lease or a *holdfast.MultiLease.
 type lease interface {
+	Context(parent context.Context) context.Context
 	Done() <-chan struct{}
 	Err() error
+	Why() error
 	Release() error
 	ReleaseNow() error
 }
@@ -203,15 +213,17 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 	name := show(h.parts[0].Name())
 	report, flush := reporter()
 	defer flush()
+	asked, stop := t.tellRevoked(h, report)
+	defer stop()
 	result, err := child.Run(&child.Command{
 		Path: t.path, Args: t.argv, Env: s.environ(self(), h.parts),
 		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit,
+		Revoked: asked, Ask: t.o.onRevoke.signal,
 		Ending: func(why string, kill time.Duration) {
 			if lease > 0 && lease <= s.TTL() {
 				why = child.TimeOver // nothing renews such a lease
 			}
-			why = h.why(why)
-			report(func() { t.a.say("%s; ending the command (%s)", why, how(kill)) })
+			report(func() { t.a.say("%s; ending the command (%s)", h.why(why), how(kill)) })
 		},
 		Notice: func(text string) { report(func() { t.a.say("%s: %s", name, text) }) },
 	})
@@ -270,8 +282,12 @@ func reporter() (report func(func()), flush func()) {
 // why returns the reason for ending a command: that of a lost lease, or else the argument why.
 func (h *hold) why(why string) string {
 	var e *holdfast.Error
-	if err := h.Err(); errors.Is(err, holdfast.ErrLost) && errors.As(err, &e) {
-		return fmt.Sprintf("%s: %v (%s)", show(e.Name), e.Err, e.Reason)
+	if err := h.Why(); errors.Is(err, holdfast.ErrLost) && errors.As(err, &e) {
+		reason := string(e.Reason)
+		if e.Notice != nil {
+			reason += " by " + operatorText(e.Notice)
+		}
+		return fmt.Sprintf("%s: %v (%s)", show(e.Name), e.Err, reason)
 	}
 	return show(h.parts[0].Name()) + ": " + why
 }

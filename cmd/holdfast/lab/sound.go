@@ -329,7 +329,7 @@ func earlyEnd(p *scenario) {
 	a, b := p.user("A"), p.user("B")
 	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
-	p.must(b.c.Break(p.ctx, p.job.lock, g.Token()))
+	p.must(b.c.Break(p.ctx, p.job.lock, g.Token(), ""))
 	p.rec.addFormal(history.Event{Kind: history.Broken, Client: Stage, Name: p.job.lock, Token: g.Token()})
 	p.fault(Stage, "server", "clock",
 		"the server ends A's lease early. (The lab cannot set the server's clock. It removes the grant instead, which has the same effect on A.)")

@@ -97,7 +97,7 @@ func (t *callRecorder) watch(lease *holdfast.Lease) {
 func (t *callRecorder) recordLoss(at int64, err error) {
 	t.l.holding.Store(false)
 	e := history.Event{T: at, Kind: history.Lost, Text: err.Error()}
-	if reasonOf(err) == holdfast.ReasonExpired {
+	if r := reasonOf(err); r == holdfast.ReasonExpired || r == holdfast.ReasonUnreachable {
 		// An application that asked would have seen it then, however late this goroutine ran.
 		e.From = min(at, t.lapsed())
 	}
@@ -141,7 +141,8 @@ func (t *callRecorder) release(lease *holdfast.Lease) {
 	if err != nil || !t.stop() {
 		<-t.lost
 	}
-	t.record(history.Event{Kind: history.Release})
+	sent := history.Now()
+	t.record(history.Event{T: sent, Kind: history.Release})
 	released := lease.Release()
 	at := history.Now()
 	e := history.Event{T: at, Kind: history.Released, Result: history.Unknown}
@@ -150,13 +151,24 @@ func (t *callRecorder) release(lease *holdfast.Lease) {
 		e.Result = history.Accepted
 	case errors.Is(released, holdfast.ErrLost):
 		e.Result = history.Rejected
-		if r := reasonOf(released); err == nil && (r == holdfast.ReasonRevoked || r == holdfast.ReasonForgotten ||
-			r == holdfast.ReasonSession) {
-			t.recordLoss(at, released) // after the check above: Release did not send a request
+		if err == nil && endedAtStore(reasonOf(released)) {
+			// Found after the check above. The holder has claimed nothing since it called Release.
+			t.l.holding.Store(false)
+			t.record(history.Event{T: at, Kind: history.Lost, Text: released.Error(), From: sent})
 		}
 	default:
 		t.l.w.failed(released)
 		t.l.backOff()
 	}
 	t.record(e)
+}
+
+// endedAtStore reports whether the store, and not the client's own clock, ended a lease.
+func endedAtStore(r holdfast.Reason) bool {
+	switch r {
+	case holdfast.ReasonExpired, holdfast.ReasonUnreachable, holdfast.ReasonTaken, holdfast.ReasonMaxHold,
+		holdfast.ReasonHandedOff:
+		return false
+	}
+	return true
 }

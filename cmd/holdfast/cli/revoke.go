@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
+)
+
+const reasonUsage = "why, for the holder and for the history (`TEXT` of at most 1024 bytes)"
+
+const aboutRevoke = `Ask the holders of NAME to release it. Nothing is taken from them: they go on until they release.
+
+A holder learns of it within a third of its TTL (5s by default). "holdfast run" and "elect" show a
+message, and with --on-revoke send a signal to their command. A Go program has holdfast.Revoked.
+Other programs that share the store learn nothing, and a holder that is stopped learns of it when
+it runs again. "holdfast break" takes the lock away.
+
+With --token only the holder of that grant is asked. With --wait holdfast returns when the grants
+have ended, or with exit code 75 when the time is over.`
+
+// revokeOptions are the flags of revoke.
+type revokeOptions struct {
+	token  uint64
+	reason string
+	wait   seconds
+}
+
+func (a *app) revokeCommand() *cobra.Command {
+	o := &revokeOptions{}
+	c := &cobra.Command{
+		Use:   "revoke NAME",
+		Short: "Ask the holder of a lock to release it",
+		Long:  aboutRevoke,
+		Example: `  holdfast revoke deploy/prod --reason "a fix has to go out"
+  holdfast revoke deploy/prod --wait 60 || holdfast info deploy/prod`,
+		Args: exactly("the name of the lock"),
+		RunE: ours(func(_ *cobra.Command, args []string) error { return a.revoke(args[0], o) }),
+	}
+	f := c.Flags()
+	f.Uint64Var(&o.token, "token", 0, "ask only the holder of the grant with this fencing `TOKEN`")
+	f.StringVar(&o.reason, "reason", "", reasonUsage)
+	f.VarP(&o.wait, "wait", "w", "wait until the grants have ended, at most this long (`SECONDS` or a duration)")
+	return c
+}
+
+func (a *app) revoke(name string, o *revokeOptions) error {
+	signals := catchSignals()
+	ctx, detach := cancelOnSignal(signals)
+	err := a.existing(ctx, func(s *session) error {
+		holders, err := s.ask(ctx, name, o)
+		if err != nil {
+			return err
+		}
+		for _, h := range holders {
+			if _, err := fmt.Fprintf(a.stdout, "asked: %s, token %d, %s\n", show(name), h.Token, describe(&h)); err != nil {
+				return err
+			}
+		}
+		if !o.wait.set {
+			return nil
+		}
+		return s.awaitEnds(ctx, name, holders, o.wait.d)
+	})
+	if caught := detach(); caught != nil {
+		return caught
+	}
+	return err
+}
+
+// ask asks the holders of name, or the one that o names, and returns those that were asked.
+func (s *session) ask(ctx context.Context, name string, o *revokeOptions) (asked []holdfast.Holder, err error) {
+	r, err := s.Inspect(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range r.Holders {
+		if h.Kept || o.token != 0 && h.Token != o.token {
+			continue
+		}
+		switch err := s.noted(s.Revoke(ctx, name, h.Token, o.reason)); {
+		case errors.Is(err, holdfast.ErrGone): // it has ended meanwhile
+		case err != nil:
+			return nil, err
+		default:
+			asked = append(asked, h)
+		}
+	}
+	switch {
+	case len(asked) > 0:
+		return asked, nil
+	case o.token != 0:
+		return nil, &failure{exitRefused, fmt.Errorf("%s: no holder has token %d; see holdfast info", show(name), o.token)}
+	}
+	return nil, &failure{exitRefused, fmt.Errorf("%s: nobody holds it", show(name))}
+}
+
+// awaitEnds waits until the grants of holders have ended.
+func (s *session) awaitEnds(ctx context.Context, name string, holders []holdfast.Holder, limit time.Duration) error {
+	const look = 200 * time.Millisecond
+	end := time.Now().Add(limit)
+	for {
+		r, err := s.Inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		left := slices.DeleteFunc(slices.Clone(holders), func(h holdfast.Holder) bool {
+			return !slices.ContainsFunc(r.Holders, func(now holdfast.Holder) bool { return now.Token == h.Token && !now.Kept })
+		})
+		if len(left) == 0 {
+			return nil
+		}
+		if !time.Now().Before(end) {
+			return &failure{exitBusy, fmt.Errorf("%s is still %s", show(name), describe(&left[0]))}
+		}
+		select {
+		case <-time.After(min(look, time.Until(end))):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// noted reports that an operator's act was not recorded, and returns other errors.
+func (s *session) noted(err error) error {
+	if errors.Is(err, holdfast.ErrUnrecorded) {
+		s.say("%s", oneLine(err.Error()))
+		return nil
+	}
+	return err
+}
+
+// onRevoke is the flag --on-revoke: the signal that a command gets when somebody asks for its lock.
+type onRevoke struct {
+	name   string
+	signal syscall.Signal // 0: none
+}
+
+func (o *onRevoke) String() string { return o.name }
+func (o *onRevoke) Type() string   { return "SIGNAL" }
+
+func (o *onRevoke) Set(text string) error {
+	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	signal, ok := child.Asks()[name]
+	if !ok && name != "NONE" {
+		return fmt.Errorf("allowed are none, %s", strings.Join(slices.Sorted(maps.Keys(child.Asks())), ", "))
+	}
+	o.name, o.signal = name, signal
+	return nil
+}
+
+// tellRevoked reports a request to release a lock of h, until stop is called. Asked is closed when
+// there is one.
+func (t *task) tellRevoked(h *hold, report func(func())) (asked <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(h.Context(context.Background()))
+	asked = holdfast.Revoked(ctx)
+	go func() {
+		select {
+		case <-asked:
+			what := "it keeps the lock until the command has ended"
+			if name := t.o.onRevoke.name; t.o.onRevoke.signal != 0 {
+				what = "sending " + name + " to the command"
+			}
+			for _, l := range h.parts {
+				if n := l.Revocation(); n != nil {
+					report(func() { t.a.say("%s: asked to release it by %s; %s", show(l.Name()), operatorText(n), what) })
+				}
+			}
+		case <-ctx.Done():
+		}
+	}()
+	return asked, cancel
+}
+
+// operatorText returns who has asked, or has broken a lock, and why.
+func operatorText(n *holdfast.Notice) string {
+	text := who(&n.By)
+	if n.Reason != "" {
+		text += ": " + quote(n.Reason)
+	}
+	return text
+}
