@@ -12,7 +12,9 @@ import (
 )
 
 // acquire is the Lock of every primitive: one exchange if the lock is free, else an attempt.
-func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool) (*Lease, error) {
+// w is what the Observer gets to know of it; nil: nothing.
+func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool, w *WaitEnd) (
+	*Lease, error) {
 	for {
 		outer, err := c.carried(ctx, req, o)
 		if err != nil {
@@ -32,7 +34,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.work.done()
-	l := &Lease{c: c, req: *req, maxHold: o.maxHold, retry: o.retryFailed, index: -1}
+	l := &Lease{c: c, op: op, req: *req, maxHold: o.maxHold, retry: o.retryFailed, index: -1}
 	l.req.Wait = wait && o.every == 0
 	l.newRequest(c.session.Load())
 	limited := ctx // bounds the exchanges as well
@@ -44,12 +46,13 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	sent := c.coarseNow()
 	reply, err := l.sendRequest(limited)
 	if err != nil || reply.Token == 0 || !c.startLease(l, o, reply.Token, sent-reply.Stale) {
-		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1}
+		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1, began: sent, end: w}
 		if err := a.run(sent, reply, err); err != nil {
 			return nil, &Error{Op: op, Name: req.Name, Holder: holder(a.holder), Err: err}
 		}
 	}
-	l.reportAcquired(l.since.Add(-sent).Sub(c.start))
+	c.addHeld(l)
+	l.reportAcquired(ctx, w, l.since.Add(-sent).Sub(c.start))
 	return l, nil
 }
 
@@ -74,7 +77,7 @@ func (l *Lease) sendRequest(ctx context.Context) (driver.Reply, error) {
 func (l *Lease) discard() {
 	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
 		l.cancelRequest()
-		if o := l.c.observer; o != nil && o.Released != nil {
+		if o := l.c.observer; o.observesReleases() {
 			l.c.observerCalls.add(func() { o.reportReleased(l, nil) })
 		}
 	}
@@ -110,6 +113,10 @@ type attempt struct {
 	limited context.Context // ends with ctx, or when WaitAtMost has passed
 	mayWait bool            // false for TryLock
 	wait    *wait
+	began   time.Duration // when the first exchange was sent
+	end     *WaitEnd      // for the Observer; nil: none
+	inQueue bool          // the store has reported a place in the queue; guarded by c.mu
+	ahead   int           // how many were before it there, as last heard; guarded by c.mu
 
 	asked  bool           // the store may know of the request
 	holder *driver.Holder // the last that the store has named
@@ -130,8 +137,9 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 	a.pause = backoff.Pause{First: firstPause, Most: 500 * time.Millisecond}
 	a.wait = newWait(a.l)
 	ended := false
+	c.startAttempt(a)
 	defer func() {
-		c.stopRenewing(a.wait)
+		c.endAttempt(a)
 		if !ended { // the Observer has panicked, or ended the goroutine
 			a.l.cancelRequest()
 		}
@@ -202,7 +210,7 @@ func (a *attempt) next(sent time.Duration, reply driver.Reply, err error) (held 
 	case a.o.every > 0:
 		return false, a.poll()
 	}
-	a.l.reportWaiting(reply.Ahead, a.holder)
+	a.reportWaiting(reply.Ahead, a.holder)
 	token, proof, stop := a.waitInQueue(sent, reply)
 	if stop != nil {
 		return false, a.withFailure(stop)
@@ -348,7 +356,7 @@ func (a *attempt) waitInQueue(sent time.Duration, reply driver.Reply) (token uin
 				askAt = c.coarseNow() + result.Retry + c.spread(result.Ahead)
 				timer.Reset(untilAsk())
 			}
-			a.l.reportWaiting(result.Ahead, nil)
+			a.reportWaiting(result.Ahead, nil)
 		case <-timer.C:
 			if untilAsk() <= 0 {
 				return 0, 0, nil

@@ -115,7 +115,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 
 func (c *Client) inspect(ctx context.Context, name string) (r driver.Record, err error) {
 	err = c.repeatRead(ctx, func() (err error) {
-		r, err = c.backend.Inspect(ctx, name)
+		r, err = c.store.Inspect(ctx, name)
 		return err
 	})
 	return r, asRead(err)
@@ -132,7 +132,7 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 			err := c.usable()
 			if err == nil {
 				err = c.repeatRead(ctx, func() (err error) {
-					list, err = c.backend.List(ctx, prefix, after, page)
+					list, err = c.store.List(ctx, prefix, after, page)
 					return err
 				})
 			}
@@ -163,13 +163,14 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 		err = c.breakGrant(ctx, name, token)
 	}
 	if err != nil {
-		return &Error{Op: "break", Name: name, Err: explain(ctx, err)}
+		err = &Error{Op: "break", Name: name, Err: explain(ctx, err)}
 	}
-	return nil
+	c.reportBreak(name, token, err)
+	return err
 }
 
 func (c *Client) breakGrant(ctx context.Context, name string, token uint64) error {
-	return c.repeatChange(ctx, func() error { return c.backend.Break(ctx, name, token) })
+	return c.repeatChange(ctx, func() error { return c.store.Break(ctx, name, token) })
 }
 
 // checkName checks the client and the name of an operator's method.

@@ -168,9 +168,7 @@ func (c *Client) afterLoss(l *Lease, why *Error) {
 
 func (c *Client) reportLoss(l *Lease, why *Error) {
 	c.warn("holdfast: lease lost", "lock", l.req.Name, "token", l.token, "reason", string(why.Reason), "err", why.Err)
-	if o := c.observer; o != nil && o.Lost != nil {
-		c.observerCalls.add(func() { o.Lost(l.req.Name, l.token, why.Reason) })
-	}
+	c.observer.reportLost(l, why)
 }
 
 // endTree ends l for why, with all leases that were borrowed from it, in one step. It adds to
@@ -178,6 +176,7 @@ func (c *Client) reportLoss(l *Lease, why *Error) {
 // not have ended before.
 func (c *Client) endTree(l *Lease, why *Error, toCancel []contexts) []contexts {
 	l.ended = why
+	c.removeHeld(l)
 	if l.index >= 0 {
 		heap.Remove(&c.leases, l.index)
 	}

@@ -102,6 +102,12 @@ func try(t *testing.T, what string, f func() []reflect.Value) {
 				said = said || !x
 			case []*holdfast.Lease:
 				said = x == nil
+			case []holdfast.HeldLock:
+				said = x == nil
+			case []holdfast.WantedLock:
+				said = x == nil
+			case holdfast.Health:
+				said = invalid(x.Err)
 			case holdfast.Part:
 				_, err := holdfast.LockAll(t.Context(), x)
 				said = invalid(err)
