@@ -48,7 +48,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	if err != nil || reply.Token == 0 || !c.startLease(l, o, reply.Token, sent-reply.Stale) {
 		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1, began: sent, end: w}
 		if err := a.run(sent, reply, err); err != nil {
-			return nil, &Error{Op: op, Name: req.Name, Holder: holder(a.holder), Err: err}
+			return nil, &Error{Op: op, Name: req.Name, Holder: a.lastHolder(), Err: err}
 		}
 	}
 	c.addHeld(l)
@@ -120,6 +120,7 @@ type attempt struct {
 
 	asked  bool           // the store may know of the request
 	holder *driver.Holder // the last that the store has named
+	named  time.Duration  // when the exchange was sent that named it
 	slow   int            // grants in a row that came too late to be relied on
 	tries  int            // of Poll
 	polls  backoff.Pause  // between them
@@ -173,7 +174,7 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 		a.silentSince, a.failure = -1, nil
 		a.pause.Reset()
 		if reply.Holder != nil {
-			a.holder = reply.Holder
+			a.holder, a.named = reply.Holder, sent
 		}
 		return
 	case errors.Is(err, driver.ErrSpent):

@@ -159,7 +159,7 @@ func (c *Client) endAttempt(a *attempt) {
 		c.profiles.Waiting.Remove(a)
 	}
 	if w := a.end; w != nil {
-		w.Holder = holder(a.holder)
+		w.Holder = a.lastHolder()
 	}
 }
 

@@ -205,3 +205,14 @@ func holder(h *driver.Holder) *Holder {
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
 	}
 }
+
+// lastHolder returns the last holder that the store has named. How long it has held the lock, and for
+// how long it is kept, count from then.
+func (a *attempt) lastHolder() *Holder {
+	h := holder(a.holder)
+	if h != nil {
+		ago := a.l.c.coarseNow() - a.named
+		h.Since, h.Left = h.Since.Add(-ago), max(h.Left-ago, 0)
+	}
+	return h
+}
