@@ -152,7 +152,8 @@ func TestAll(t *testing.T) {
 		}
 		return o
 	}
-	v := reflect.ValueOf(observe.All(nil, full("a", false), full("b", true), &holdfast.Observer{}, full("c", false))).Elem()
+	all := observe.All(nil, full("a", false), full("b", true), &holdfast.Observer{}, full("c", false))
+	v := reflect.ValueOf(all).Elem()
 	for i := range v.NumField() {
 		called = nil
 		name := v.Type().Field(i).Name
