@@ -73,6 +73,8 @@ func (c *Client) Wanted() []WantedLock {
 
 // Health says how a client is, by what it knows.
 type Health struct {
+	Store string // the kind of store: "redis", "sqlite", "memory", …
+
 	// Err is why the client cannot rely on its store now; nil if it knows of nothing. ErrClosed: the
 	// client is closed. ErrUnavailable, ErrUncertain, ErrRefused: the session is over and no other could
 	// be opened yet, the last renewal failed, or the one under way has not been answered for long.
@@ -101,7 +103,8 @@ func (c *Client) Health() Health {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := Health{Err: c.trouble(now), Answered: c.start.Add(c.answered), Waiting: len(c.attempts), Offered: len(c.offers)}
+	h := Health{Store: c.backend.Name(), Err: c.trouble(now), Answered: c.start.Add(c.answered),
+		Waiting: len(c.attempts), Offered: len(c.offers)}
 	oldest := now
 	for a := range c.attempts {
 		oldest = min(oldest, a.began)

@@ -23,7 +23,7 @@ func TestHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		c, other := client(t, store, nil), client(t, store, nil)
-		if h := c.Health(); h != (holdfast.Health{Answered: h.Answered}) || h.Answered != time.Now() {
+		if h := c.Health(); h != (holdfast.Health{Store: "memory", Answered: h.Answered}) || h.Answered != time.Now() {
 			t.Errorf("a new client: %+v", h)
 		}
 		lock(t, other, "x")
@@ -49,7 +49,7 @@ func TestHealth(t *testing.T) {
 		h := c.Health()
 		// The leases were taken 4 and 3 s ago, and renewed 2/3 s ago.
 		left := ttl - ttl/10 - (4*time.Second - ttl/3)
-		want := holdfast.Health{Answered: h.Answered, Held: 2, Waiting: 3, HeldFor: 4 * time.Second,
+		want := holdfast.Health{Store: "memory", Answered: h.Answered, Held: 2, Waiting: 3, HeldFor: 4 * time.Second,
 			WaitedFor: 3 * time.Second, Left: left}
 		if h != want || time.Since(h.Answered) != 4*time.Second-ttl/3 {
 			t.Errorf("got  %+v\nwant %+v", h, want)
