@@ -101,6 +101,7 @@ type WaitEnd struct {
 	Outcome Outcome
 	Err     error         // what the call returned; nil if the lock was granted
 	Token   uint64        // of the grant, if the lock was granted
+	ID      string        // of the grant, as Record.Holders shows it; LeaseEnd has it, too
 	Began   time.Time     // when the call began
 	Waited  time.Duration // since then
 	Queued  time.Time     // when the store first reported a place in the queue; zero: it never did
@@ -116,6 +117,7 @@ type LeaseEnd struct {
 	Mode    Mode
 	Permits int // of a semaphore; 1 otherwise
 	Token   uint64
+	ID      string // of the grant, as Record.Holders shows it
 
 	Held   time.Duration // since the grant, or the adoption
 	Reason Reason        // why it was lost, or ReasonHandedOff; "" if it was released

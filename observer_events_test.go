@@ -33,7 +33,8 @@ func TestWhatEndsSay(t *testing.T) {
 			w.Waited != 3*time.Second || !w.Queued.Equal(began) || w.Holder == nil || w.Holder.Note != "a deploy" {
 			t.Errorf("the wait: %+v, holder %+v", w, w.Holder)
 		}
-		if end.Store != "memory" || end.Op != "lock" || end.Token != l.Token() || end.Held != 5*time.Second ||
+		if end.Store != "memory" || end.Op != "lock" || end.Token != l.Token() || end.ID != w.ID || w.ID == "" ||
+			end.Held != 5*time.Second ||
 			end.Err != nil || end.Lost() {
 			t.Errorf("the lease: %+v", end)
 		}

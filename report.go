@@ -142,7 +142,7 @@ func (l *Lease) reportAcquired(ctx context.Context, w *WaitEnd, waited time.Dura
 	}()
 	if w != nil {
 		mode, n := l.grant() // an adoption learns it from the store
-		w.Mode, w.Permits, w.Token = modeOf(mode), n, l.token
+		w.Mode, w.Permits, w.Token, w.ID = modeOf(mode), n, l.token, l.req.ID
 		w.finish(nil)
 		o.WaitEnded(ctx, *w)
 	}
@@ -202,7 +202,7 @@ func (o *Observer) reportHandOff(l *Lease) {
 
 func (l *Lease) leaseEnd(held time.Duration, reason Reason, err error) LeaseEnd {
 	mode, n := l.grant()
-	return LeaseEnd{l.c.backend.Name(), l.op, l.req.Name, modeOf(mode), n, l.token, held, reason, err}
+	return LeaseEnd{l.c.backend.Name(), l.op, l.req.Name, modeOf(mode), n, l.token, l.req.ID, held, reason, err}
 }
 
 // newRenewalEnd begins what the Observer gets to know about a renewal of n leases and places whose

@@ -55,6 +55,16 @@ func (c *Clients) store(name string) {
 	c.stores[name] += 0
 }
 
+// Each calls f for each open client.
+func (c *Clients) Each(f func(*holdfast.Client)) {
+	c.mu.Lock()
+	open := slices.Collect(maps.Keys(c.open))
+	c.mu.Unlock()
+	for _, client := range open {
+		f(client)
+	}
+}
+
 // Load is what the open clients hold and wait for, of one class of names.
 type Load struct {
 	Store, Class string
@@ -88,15 +98,12 @@ type loadKey struct {
 // Read returns what the open clients hold and wait for. What was there once stays, with zeros. Both
 // lists are in order.
 func (c *Clients) Read(classes *Classes) (loads []Load, stores []StoreLoad) {
-	c.mu.Lock()
-	open := slices.Collect(maps.Keys(c.open))
-	c.mu.Unlock()
 	all, perStore := map[loadKey]*Load{}, map[string]*StoreLoad{}
-	for _, client := range open {
+	c.Each(func(client *holdfast.Client) {
 		h := client.Health()
 		if errors.Is(h.Err, holdfast.ErrClosed) {
 			c.remove(client) // the call of Closed may have been dropped
-			continue
+			return
 		}
 		s := perStore[h.Store]
 		if s == nil {
@@ -119,7 +126,7 @@ func (c *Clients) Read(classes *Classes) (loads []Load, stores []StoreLoad) {
 			l.Waiting++
 			l.WaitedFor = max(l.WaitedFor, time.Since(w.Since))
 		}
-	}
+	})
 	c.keep(all, perStore)
 	for _, l := range all {
 		loads = append(loads, *l)

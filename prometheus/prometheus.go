@@ -10,7 +10,6 @@ package prometheus
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	prom "github.com/prometheus/client_golang/prometheus"
@@ -56,9 +55,10 @@ var (
 	descPermits   = desc("permits", "Permits of semaphores that are held now.", []string{"class", "backend"})
 	descLeader    = desc("leader", "Elections that this process leads now.", []string{"class", "backend"})
 	descClients   = desc("clients", "Clients that are open.", []string{"backend"})
-	descHealthy   = desc("clients_healthy", "Clients that can rely on their store, by what they know.", []string{"backend"})
-	descOffered   = desc("offered", "Leases that were handed off and not adopted yet.", []string{"backend"})
-	descUnproved  = desc("unproved_seconds",
+	descHealthy   = desc("clients_healthy", "Clients that can rely on their store, by what they know.",
+		[]string{"backend"})
+	descOffered  = desc("offered", "Leases that were handed off and not adopted yet.", []string{"backend"})
+	descUnproved = desc("unproved_seconds",
 		"Longest time since the store proved the leases and places of a client that has some.", []string{"backend"})
 	descDropped = desc("observer_dropped_total",
 		"Calls of Loggers and Observers that were dropped, because they were too slow or panicked.", []string{"backend"})
@@ -133,30 +133,19 @@ func (m *Metrics) leaseEnded(e holdfast.LeaseEnd) {
 }
 
 func (m *Metrics) renewalEnded(r holdfast.RenewalEnd) {
-	m.renewals.WithLabelValues(r.Store, outcome(r.Err)).Inc()
+	m.renewals.WithLabelValues(r.Store, observe.ExchangeOutcome(r.Err)).Inc()
 	if r.Leases > 0 {
 		m.margin.WithLabelValues(r.Store).Observe(r.Left.Seconds())
 	}
 }
 
 func (m *Metrics) breakEnded(b holdfast.BreakEnd) {
-	text := outcome(b.Err)
-	if errors.Is(b.Err, holdfast.ErrGone) {
-		text = "gone"
-	}
-	m.breaks.WithLabelValues(m.classes.Of(b.Name), b.Store, text).Inc()
+	m.breaks.WithLabelValues(m.classes.Of(b.Name), b.Store, observe.ExchangeOutcome(b.Err)).Inc()
 }
 
 func (m *Metrics) exchanged(x holdfast.Exchange) {
 	op := strings.ReplaceAll(x.Op, " ", "_")
 	m.store.WithLabelValues(x.Store, op, observe.ExchangeOutcome(x.Err)).Observe(x.Took.Seconds())
-}
-
-func outcome(err error) string {
-	if err != nil {
-		return "failed"
-	}
-	return "ok"
 }
 
 // Describe implements prometheus.Collector.

@@ -118,8 +118,8 @@ holdfast_unproved_seconds{backend="memory"} 0
 		got := make(chan *holdfast.Lease)
 		go func() { got <- lock(t, c, "order/3") }()
 		time.Sleep(time.Second)
-		gauges := []string{"holdfast_held", "holdfast_waiting", "holdfast_held_oldest_seconds", "holdfast_wait_oldest_seconds",
-			"holdfast_permits", "holdfast_leader"}
+		gauges := []string{"holdfast_held", "holdfast_waiting", "holdfast_held_oldest_seconds",
+			"holdfast_wait_oldest_seconds", "holdfast_permits", "holdfast_leader"}
 		s.want(gauges, `
 holdfast_held{backend="memory",class="boss",mode="exclusive"} 1
 holdfast_held{backend="memory",class="order/*",mode="exclusive"} 2
@@ -167,8 +167,8 @@ holdfast_acquire_duration_seconds_sum{backend="memory",class="pool",mode="permit
 holdfast_acquire_duration_seconds_count{backend="memory",class="pool",mode="permits",outcome="granted"} 1
 holdfast_acquire_duration_seconds_sum{backend="memory",class="short",mode="exclusive",outcome="granted"} 0
 holdfast_acquire_duration_seconds_count{backend="memory",class="short",mode="exclusive",outcome="granted"} 1
-holdfast_breaks_total{backend="memory",class="order/*",outcome="gone"} 1
 holdfast_breaks_total{backend="memory",class="order/*",outcome="ok"} 1
+holdfast_breaks_total{backend="memory",class="order/*",outcome="refused"} 1
 holdfast_hold_duration_seconds_count{backend="memory",class="boss",ended="lost",mode="exclusive"} 1
 holdfast_hold_duration_seconds_count{backend="memory",class="order/*",ended="handed_off",mode="exclusive"} 1
 holdfast_hold_duration_seconds_count{backend="memory",class="order/*",ended="lost",mode="exclusive"} 2
@@ -219,7 +219,8 @@ func TestCardinality(t *testing.T) {
 			lock(t, c, fmt.Sprint("kept-", i))
 		}
 		synctest.Wait()
-		for _, name := range []string{"holdfast_acquire_duration_seconds", "holdfast_hold_duration_seconds", "holdfast_held"} {
+		for _, name := range []string{"holdfast_acquire_duration_seconds", "holdfast_hold_duration_seconds",
+			"holdfast_held"} {
 			if n, err := testutil.GatherAndCount(s.registry, name); err != nil || n < 2 || n > 6 {
 				t.Errorf("%d series of %s, %v", n, name, err)
 			}
@@ -233,7 +234,8 @@ func TestScrape(t *testing.T) {
 	m := holdprom.New(nil)
 	registry := prom.NewPedanticRegistry()
 	registry.MustRegister(m)
-	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	server := httptest.NewServer(promhttp.HandlerFor(registry,
+		promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
 	defer server.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	c := open(t, memlock.New(), m.Observer())
