@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -279,17 +276,3 @@ func get(t *testing.T, url string) string {
 	}
 	return string(text)
 }
-
-// exported returns the names of all metrics, by their descriptions.
-func exported(m *holdprom.Metrics) map[string]bool {
-	ch := make(chan *prom.Desc, 100)
-	m.Describe(ch)
-	close(ch)
-	names := map[string]bool{}
-	for d := range ch {
-		names[regexp.MustCompile(`fqName: "([^"]*)"`).FindStringSubmatch(d.String())[1]] = true
-	}
-	return names
-}
-
-var _ = slices.Sorted(maps.Keys(map[string]bool{}))
