@@ -78,7 +78,7 @@ func (l *Lease) discard() {
 	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
 		l.cancelRequest()
 		if o := l.c.observer; o.observesReleases() {
-			l.c.observerCalls.add(func() { o.reportReleased(l, nil) })
+			l.c.observerCalls.addEnd(func() { o.reportReleased(l, nil) })
 		}
 	}
 }

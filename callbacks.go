@@ -17,12 +17,24 @@ type callQueue struct {
 	total   uint64        // dropped since the client was opened
 }
 
-const maxCalls = 256 // in a queue
+// How many calls a queue has when it drops others. All leases may end at once, and counters would be
+// wrong for ever. Exchanges come in bursts.
+const (
+	maxCalls     = 256
+	maxExchanges = 1 << 12
+	maxEnds      = 1 << 16
+)
 
-func (q *callQueue) add(f func()) {
+func (q *callQueue) add(f func()) { q.addUpTo(maxCalls, f) }
+
+// addEnd is add for a call that comes once: about the end of a wait or a lease, or about a client that
+// opens or closes.
+func (q *callQueue) addEnd(f func()) { q.addUpTo(maxEnds, f) }
+
+func (q *callQueue) addUpTo(most int, f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) >= maxCalls {
+	if len(q.queue) >= most {
 		q.dropped++
 		q.total++
 		return

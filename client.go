@@ -202,7 +202,7 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	c.work.add()
 	go func() { defer c.work.done(); c.keep() }()
 	if o := c.observer; o != nil && o.Opened != nil {
-		c.observerCalls.add(func() { o.Opened(c) })
+		c.observerCalls.addEnd(func() { o.Opened(c) })
 	}
 	return c, nil
 }
@@ -272,7 +272,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	each(leases, func(l *Lease) {
 		err := l.releaseAtStore(ctx)
-		c.observerCalls.add(func() { c.observer.reportReleased(l, err) })
+		c.observerCalls.addEnd(func() { c.observer.reportReleased(l, err) })
 	})
 	each(offers, func(l *Lease) { _ = l.releaseOffer(ctx) }) // an offer that was not released expires
 	released.Wait()
@@ -284,7 +284,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.cancelWork()
 	err := c.session.Load().Close(last)
 	if o := c.observer; o != nil && o.Closed != nil {
-		c.observerCalls.add(func() { o.Closed(c) })
+		c.observerCalls.addEnd(func() { o.Closed(c) })
 	}
 	flushing, cancel := context.WithTimeout(caller, time.Second)
 	defer cancel()

@@ -39,13 +39,13 @@ func (c *Client) Held() []HeldLock {
 	}
 	now := c.now()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	all := make([]HeldLock, 0, len(c.leases))
 	for _, l := range c.leases {
 		if l.outer == nil && l.until > now {
 			all = append(all, HeldLock{l.op, l.req.Name, modeOf(l.req.Mode), l.req.N, l.token, l.since, l.until - now})
 		}
 	}
+	c.mu.Unlock()
 	slices.SortFunc(all, func(a, b HeldLock) int { return a.Since.Compare(b.Since) })
 	return all
 }
@@ -58,7 +58,6 @@ func (c *Client) Wanted() []WantedLock {
 		return nil
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	all := make([]WantedLock, 0, len(c.attempts))
 	for a := range c.attempts {
 		r, ahead := &a.l.req, a.ahead
@@ -67,6 +66,7 @@ func (c *Client) Wanted() []WantedLock {
 		}
 		all = append(all, WantedLock{a.l.op, r.Name, modeOf(r.Mode), r.N, c.start.Add(a.began), ahead})
 	}
+	c.mu.Unlock()
 	slices.SortFunc(all, func(a, b WantedLock) int { return a.Since.Compare(b.Since) })
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -186,5 +187,81 @@ func TestMargin(t *testing.T) {
 		}
 		slow.Store(0)
 		release(t, a)
+	})
+}
+
+// An Observer may close the client in any of its fields: the call under way ends, and nothing is left.
+func TestObserverThatCloses(t *testing.T) {
+	for _, field := range []string{"Waiting", "Acquired", "WaitEnded", "Released", "LeaseEnded", "Exchanged", "Opened"} {
+		t.Run(field, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var e ends
+				o := e.observer()
+				var c *holdfast.Client
+				ready := make(chan struct{})
+				var once sync.Once
+				shut := func() { once.Do(func() { <-ready; _ = c.Close(context.Background()) }) }
+				waitEnded, leaseEnded := o.WaitEnded, o.LeaseEnded
+				switch field {
+				case "Waiting":
+					o.Waiting = func(holdfast.Waiting) { shut() }
+				case "Acquired":
+					o.Acquired = func(string, uint64, time.Duration) { shut() }
+				case "WaitEnded":
+					o.WaitEnded = func(ctx context.Context, w holdfast.WaitEnd) { waitEnded(ctx, w); shut() }
+				case "Released":
+					o.Released = func(string, uint64, time.Duration, error) { shut() }
+				case "LeaseEnded":
+					o.LeaseEnded = func(l holdfast.LeaseEnd) { leaseEnded(l); shut() }
+				case "Exchanged":
+					o.Exchanged = func(holdfast.Exchange) { shut() }
+				case "Opened":
+					o.Opened = func(*holdfast.Client) { shut() }
+				}
+				store := memlock.New()
+				held := lock(t, client(t, store, nil), "x")
+				time.AfterFunc(time.Second, func() { _ = held.Release() })
+				profiles := newProfiles()
+				c = client(t, store, &holdfast.Config{Observer: o, Profiles: profiles})
+				close(ready)
+				if l, err := c.Mutex("x").Lock(t.Context()); err == nil {
+					_ = l.Release()
+				} else if !errors.Is(err, holdfast.ErrClosed) {
+					t.Error(err)
+				}
+				time.Sleep(2 * time.Second)
+				waits, leases := e.lines()
+				if granted := len(waits) == 1 && strings.HasSuffix(waits[0], "granted"); len(waits) != 1 ||
+					granted != (len(leases) == 1) {
+					t.Errorf("waits %q, leases %q", waits, leases)
+				}
+				if h := c.Health(); !errors.Is(h.Err, holdfast.ErrClosed) {
+					t.Errorf("%+v", h)
+				}
+				nothingLeft(t, c, profiles)
+			})
+		})
+	}
+}
+
+// When the store ends the session, all leases end at once. None is left out of what is reported.
+func TestEndsOfManyLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 5000
+		var e ends
+		store := &mortal{Backend: memlock.New()}
+		profiles := newProfiles()
+		c := client(t, store, &holdfast.Config{Observer: e.observer(), Profiles: profiles})
+		for i := range n {
+			lock(t, c, strconv.Itoa(i))
+		}
+		store.down.Store(true)
+		close(store.lost)
+		synctest.Wait()
+		store.down.Store(false)
+		if _, leases := e.lines(); len(leases) != n || !strings.HasSuffix(leases[0], "session") {
+			t.Errorf("%d of %d losses were reported; %d calls were dropped", len(leases), n, c.Health().Dropped)
+		}
+		nothingLeft(t, c, profiles)
 	})
 }

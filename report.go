@@ -76,7 +76,7 @@ func (k *lock) takeObserved(ctx context.Context, op string, wait bool) (l *Lease
 	defer func() {
 		if w.Outcome == "" { // a panic, or runtime.Goexit, of Waiting
 			w.finish(errObserver)
-			c.observerCalls.add(func() { c.observer.WaitEnded(ctx, *w) })
+			c.observerCalls.addEnd(func() { c.observer.WaitEnded(ctx, *w) })
 		}
 	}()
 	l, err = c.acquire(ctx, op, &k.req, &k.opt, wait, w)
@@ -183,11 +183,11 @@ func (o *Observer) reportLost(l *Lease, why *Error) {
 		return
 	}
 	if o.Lost != nil {
-		l.c.observerCalls.add(func() { o.Lost(l.req.Name, l.token, why.Reason) })
+		l.c.observerCalls.addEnd(func() { o.Lost(l.req.Name, l.token, why.Reason) })
 	}
 	if o.LeaseEnded != nil && l.outer == nil {
 		e := l.leaseEnd(time.Since(l.since), why.Reason, why)
-		l.c.observerCalls.add(func() { o.LeaseEnded(e) })
+		l.c.observerCalls.addEnd(func() { o.LeaseEnded(e) })
 	}
 }
 
@@ -196,7 +196,7 @@ func (o *Observer) reportLost(l *Lease, why *Error) {
 func (o *Observer) reportHandOff(l *Lease) {
 	if o != nil && o.LeaseEnded != nil {
 		e := l.leaseEnd(time.Since(l.since), ReasonHandedOff, nil)
-		l.c.observerCalls.add(func() { o.LeaseEnded(e) })
+		l.c.observerCalls.addEnd(func() { o.LeaseEnded(e) })
 	}
 }
 
@@ -261,6 +261,6 @@ func (c *Client) observeExchanges() {
 	}
 	store := c.backend.Name()
 	c.store = timed.New(c.backend, func(op string, took time.Duration, err error) {
-		c.exchangeCalls.add(func() { o.Exchanged(Exchange{store, op, took, err}) })
+		c.exchangeCalls.addUpTo(maxExchanges, func() { o.Exchanged(Exchange{store, op, took, err}) })
 	})
 }

@@ -18,7 +18,7 @@ func ExampleAll() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
-			case slog.TimeKey, "waited", "held": // for the output of this example
+			case slog.TimeKey, "waited", "held", "mode": // for the output of this example
 				return slog.Attr{}
 			}
 			return a
@@ -56,7 +56,7 @@ func ExampleAll() {
 	}
 	fmt.Println(gaveUp.Load(), "calls gave up")
 	// Output:
-	// level=INFO msg="holdfast: lease handed off" lock=deploy/prod store=memory op=lock mode=exclusive token=1 reason="handed off"
+	// level=INFO msg="holdfast: lease handed off" lock=deploy/prod store=memory op=lock token=1 reason="handed off"
 	// 0 calls gave up
 }
 
