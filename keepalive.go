@@ -119,11 +119,12 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 		c.observerCalls.add(func() { o.Renewed(len(holds), took, err) })
 	}
 	end := c.newRenewalEnd(len(holds), over)
+	applied := err // err belongs to the call of the Observer
 	if err == nil && !over {
-		err = c.apply(s, sent, holds, leases, waits, offers, changes, end)
+		applied = c.apply(s, sent, holds, leases, waits, offers, changes, end)
 	}
-	c.reportRenewal(end, sent, err)
-	return err
+	c.reportRenewal(end, sent, applied)
+	return applied
 }
 
 // apply processes the store's answer to a renewal that was sent at sent.

@@ -79,6 +79,7 @@ func TestLog(t *testing.T) {
 		time.Sleep(6500 * time.Millisecond)
 		heal()
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 
 		got := regexp.MustCompile(` \([^)]*@[^)]*\)`).ReplaceAllString(out.String(), "")
 		want := `level=DEBUG msg="holdfast: lock granted" lock=a store=memory op=lock mode=exclusive waited=0s token=1

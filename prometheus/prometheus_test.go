@@ -243,13 +243,12 @@ func TestScrape(t *testing.T) {
 			_ = lock(t, c, fmt.Sprint("order/", i%7)).Release()
 		}
 	}()
-	text := ""
 	for range 20 {
-		text = get(t, server.URL)
+		get(t, server.URL)
 	}
 	<-done
 	lock(t, c, "x")
-	text = get(t, server.URL)
+	text := get(t, server.URL)
 	if !strings.Contains(text, `holdfast_held{backend="memory",class="x",mode="exclusive"} 1`+"\n") ||
 		!strings.Contains(text, `holdfast_acquire_duration_seconds_count{backend="memory",class="order/*",mode="exclusive",outcome="granted"} 300`+"\n") {
 		t.Error(text)
