@@ -49,7 +49,7 @@ type Observer struct {
 	Released func(name string, token uint64, held time.Duration, err error)
 
 	// LeaseEnded: a lease that WaitEnded has reported as granted has ended: it was released, lost or
-	// handed off. It is called once for each of them.
+	// handed off. It is called once for each of them; before WaitEnded, if the lease is lost at once.
 	LeaseEnded func(LeaseEnd)
 
 	// BreakEnded: a call of Client.Break has ended.
@@ -135,9 +135,9 @@ type RenewalEnd struct {
 	Took   time.Duration // the exchange
 	Err    error         // nil: everything was renewed, or is known to have ended
 
-	// Left is the margin: the shortest time for which one of these leases could still have been relied
-	// on when the answer came, had the renewal failed. It is about two thirds of the TTL, less
-	// the margin of Config, if all is well. 0 if there are no Leases.
+	// Left is the lease margin: for how long the lease with the least time left could still have been
+	// relied on when the answer came, had the renewal failed. It is about two thirds of the TTL, less
+	// Config.Margin, if all is well. 0 if there are no Leases.
 	Left time.Duration
 }
 

@@ -79,7 +79,8 @@ func TestLoadsOfSeveralClients(t *testing.T) {
 // The profiles of the process have the names that documents give them.
 func TestProfiles(t *testing.T) {
 	p := observe.Profiles()
-	if observe.Profiles() != p || pprof.Lookup("holdfast.held") != p.Held || pprof.Lookup("holdfast.waiting") != p.Waiting {
+	if observe.Profiles() != p || pprof.Lookup("holdfast.held") != p.Held ||
+		pprof.Lookup("holdfast.waiting") != p.Waiting {
 		t.Error("the profiles of the process are not these")
 	}
 	c, err := holdfast.New(t.Context(), memlock.New(), &holdfast.Config{Profiles: p})

@@ -15,9 +15,9 @@ type LogOptions struct {
 	// Info instead of Debug. Default: 1 s and 1 min. A negative time means never.
 	SlowWait, SlowHold time.Duration
 
-	// ThinMargin: a renewal that found less than this left of a lease is a warning. Default: never.
+	// MinLeft: a renewal that found less than this left of a lease is a warning. Default: never.
 	// Two thirds of the TTL, less the client's margin, are usual.
-	ThinMargin time.Duration
+	MinLeft time.Duration
 
 	// Each of the messages, at each level, is logged at most Burst times in each Interval. The first
 	// line after that has the number of those left out, as "left_out". Default: 20 in 10 s.
@@ -28,7 +28,7 @@ type LogOptions struct {
 // Log returns an Observer that logs the events of clients:
 //
 //	level   events
-//	Warn    a lease was lost, a renewal failed, a margin was thin, a call failed or was refused,
+//	Warn    a lease was lost, a renewal failed or came late, a call failed or was refused,
 //	        a release failed, a lock was broken
 //	Info    a call timed out or was canceled, a wait or a lease was slow, a lease was handed off
 //	Debug   a lock was granted, released, or not free
@@ -179,7 +179,7 @@ func (g *log) renewalEnded(r holdfast.RenewalEnd) {
 	switch {
 	case r.Err != nil:
 		g.log(context.Background(), slog.LevelWarn, "holdfast: a renewal failed", append(attrs, slog.Any("err", r.Err))...)
-	case r.Leases > 0 && r.Left < g.opt.ThinMargin:
+	case r.Leases > 0 && r.Left < g.opt.MinLeft:
 		g.log(context.Background(), slog.LevelWarn, "holdfast: a lease was renewed late",
 			append(attrs, slog.Duration("lease_left", r.Left))...)
 	}

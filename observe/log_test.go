@@ -51,7 +51,7 @@ func TestLog(t *testing.T) {
 		var out bytes.Buffer
 		store := memlock.New()
 		conn := drivertest.Faulty(store)
-		c := client(t, conn, observe.Log(textLogger(&out, slog.LevelDebug), &observe.LogOptions{ThinMargin: 4 * time.Second}))
+		c := client(t, conn, observe.Log(textLogger(&out, slog.LevelDebug), &observe.LogOptions{MinLeft: 4 * time.Second}))
 		other := client(t, store, nil)
 		ctx := t.Context()
 

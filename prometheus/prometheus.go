@@ -27,9 +27,9 @@ type Options struct {
 	// MaxClasses bounds the number of classes; later ones are "other". Default: 100.
 	MaxClasses int
 
-	// Buckets of the histograms, in seconds: of waits, of leases, of margins and of exchanges with the
+	// Buckets of the histograms, in seconds: of waits, of leases, of what is left of leases, and of exchanges with the
 	// store. Default: from 1 ms to half an hour, to a day, from 50 ms to a minute, and from 0.1 ms to 5 s.
-	WaitBuckets, HoldBuckets, MarginBuckets, StoreBuckets []float64
+	WaitBuckets, HoldBuckets, LeftBuckets, StoreBuckets []float64
 }
 
 // Metrics are the metrics of all clients that have its Observer. It is a prometheus.Collector, and
@@ -91,7 +91,7 @@ func New(opt *Options) *Metrics {
 		hold: histogram("hold_duration_seconds", "How long leases lasted.", opt.HoldBuckets,
 			[]float64{.001, .01, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}, "class", "backend", "mode", "ended"),
 		margin: histogram("lease_margin_seconds",
-			"The shortest time that a lease had left when a renewal of it was answered.", opt.MarginBuckets,
+			"The shortest time that a lease had left when a renewal of it was answered.", opt.LeftBuckets,
 			[]float64{.05, .1, .25, .5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60}, "backend"),
 		store: histogram("store_duration_seconds", "How long exchanges with the store took.", opt.StoreBuckets,
 			[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
