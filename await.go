@@ -176,6 +176,7 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 		if reply.Holder != nil {
 			a.holder, a.named = reply.Holder, sent
 		}
+		a.l.c.noteAnswered(sent)
 		return
 	case errors.Is(err, driver.ErrSpent):
 		if errors.Is(err, ErrUncertain) {
@@ -211,7 +212,7 @@ func (a *attempt) next(sent time.Duration, reply driver.Reply, err error) (held 
 	case a.o.every > 0:
 		return false, a.poll()
 	}
-	a.reportWaiting(reply.Ahead, a.holder)
+	a.reportWaiting(reply.Ahead, true)
 	token, proof, stop := a.waitInQueue(sent, reply)
 	if stop != nil {
 		return false, a.withFailure(stop)
@@ -357,7 +358,7 @@ func (a *attempt) waitInQueue(sent time.Duration, reply driver.Reply) (token uin
 				askAt = c.coarseNow() + result.Retry + c.spread(result.Ahead)
 				timer.Reset(untilAsk())
 			}
-			a.reportWaiting(result.Ahead, nil)
+			a.reportWaiting(result.Ahead, false)
 		case <-timer.C:
 			if untilAsk() <= 0 {
 				return 0, 0, nil

@@ -98,7 +98,7 @@ type Client struct {
 	renewAt     time.Duration // when the next renewal is due
 	renewalSent time.Duration // when the renewal under way was sent; 0: none is
 	renewalErr  error         // of the last renewal; nil: it succeeded
-	answered    time.Duration // when the last exchange was sent of those that proved something
+	answered    time.Duration // when the last exchange about a lock was sent that was answered
 }
 
 // usable returns an error for a client that New has not made.
@@ -226,9 +226,7 @@ func (c *Client) openSession(ctx context.Context) error {
 		margin = ttl / 10
 	}
 	c.session.Store(&session{s, id, ttl, margin, s.Lost()})
-	c.mu.Lock()
-	c.answered = max(c.answered, sent)
-	c.mu.Unlock()
+	c.noteAnswered(sent)
 	return nil
 }
 

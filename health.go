@@ -80,9 +80,10 @@ type Health struct {
 	// be opened yet, the last renewal failed, or the one under way has not been answered for long.
 	Err error
 
-	// Answered is about when the store last proved something: it has opened the session, granted a
-	// lock, or renewed leases and places in the queue. A client that holds and waits for nothing asks
-	// nothing, so it does not notice an outage: Err is nil then, and Answered is old. Inspect asks.
+	// Answered is about when the store last answered a question about a lock: it has opened the session,
+	// granted a lock or said that it is not free, or renewed leases and places in the queue. A client
+	// that holds and waits for nothing asks nothing, so it does not notice an outage: Err is nil then,
+	// and Answered is old. Inspect asks.
 	Answered time.Time
 
 	Held      int           // leases, borrowed ones not counted
@@ -140,6 +141,13 @@ func (c *Client) trouble(now time.Duration) error {
 		return fmt.Errorf("%w: a renewal sent %v ago was not answered", ErrUncertain, round(now-c.renewalSent))
 	}
 	return nil
+}
+
+// noteAnswered notes that an exchange that was sent at sent has been answered.
+func (c *Client) noteAnswered(sent time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered = max(c.answered, sent)
 }
 
 // startAttempt notes that a waits.

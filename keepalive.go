@@ -110,7 +110,7 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 	if c.renewalSent = 0; !over {
 		c.renewalErr = err
 	}
-	if err == nil && len(holds) > 0 {
+	if err == nil && !over && len(holds) > 0 {
 		c.answered = max(c.answered, sent)
 	}
 	c.mu.Unlock()

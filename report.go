@@ -105,9 +105,10 @@ func (c *Client) reportWait(ctx context.Context, w *WaitEnd, err error) {
 	c.observer.WaitEnded(ctx, *w)
 }
 
-// reportWaiting notes a's place in the queue and calls the Observer about it. Close does not wait for
-// the Observer, so the caller is not counted in c.work meanwhile.
-func (a *attempt) reportWaiting(ahead int, h *driver.Holder) {
+// reportWaiting notes a's place in the queue and calls the Observer about it; named: with the last
+// holder that the store has named. Close does not wait for the Observer, so the caller is not counted
+// in c.work meanwhile.
+func (a *attempt) reportWaiting(ahead int, named bool) {
 	c := a.l.c
 	c.mu.Lock()
 	a.inQueue, a.ahead = true, ahead
@@ -121,7 +122,11 @@ func (a *attempt) reportWaiting(ahead int, h *driver.Holder) {
 	}
 	c.work.done()
 	defer c.work.add()
-	o.Waiting(Waiting{a.l.req.Name, a.l.req.ID, ahead, holder(h)})
+	var by *Holder
+	if named {
+		by = a.lastHolder()
+	}
+	o.Waiting(Waiting{a.l.req.Name, a.l.req.ID, ahead, by})
 }
 
 // reportAcquired calls the Observer about a new lease. If that call panics or ends the goroutine,

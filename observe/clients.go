@@ -83,9 +83,9 @@ type StoreLoad struct {
 	Clients, Healthy int
 	Offered          int // leases that were handed off, and not adopted yet
 
-	// Unproved is the longest time since the store last proved something to a client that holds or waits
-	// for something. It is below a third of the TTL if all is well.
-	Unproved time.Duration
+	// Unanswered is the longest time since the store answered a client that holds or waits for something.
+	// It is up to a third of the TTL if all is well.
+	Unanswered time.Duration
 
 	Dropped uint64 // calls of Loggers and Observers since the program began, by closed clients too
 }
@@ -176,7 +176,7 @@ func (s *StoreLoad) add(h *holdfast.Health) {
 	s.Offered += h.Offered
 	s.Dropped += h.Dropped
 	if h.Held+h.Waiting+h.Offered > 0 {
-		s.Unproved = max(s.Unproved, time.Since(h.Answered))
+		s.Unanswered = max(s.Unanswered, time.Since(h.Answered))
 	}
 }
 

@@ -68,7 +68,7 @@ func TestLoadsOfSeveralClients(t *testing.T) {
 		want := observe.Load{Store: "memory", Class: "x/*", Mode: holdfast.ModeExclusive, Held: 2, Waiting: 1,
 			HeldFor: 2 * time.Second, WaitedFor: time.Second}
 		if loads, stores := clients.Read(observe.NewClasses(nil, 0)); len(loads) != 1 || loads[0] != want ||
-			stores[0].Clients != 2 || stores[0].Unproved != 2*time.Second {
+			stores[0].Clients != 2 || stores[0].Unanswered != 2*time.Second {
 			t.Errorf("got %+v, %+v; want %+v", loads, stores, want)
 		}
 		_ = lease.Release()

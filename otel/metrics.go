@@ -22,7 +22,7 @@ type metrics struct {
 	renewals, lost, breaks, leaderChanges metric.Int64Counter
 
 	held, waiting, permits, leader, clients, healthy, offered metric.Int64ObservableUpDownCounter
-	heldFor, waitedFor, unproved                              metric.Float64ObservableGauge
+	heldFor, waitedFor, unanswered                            metric.Float64ObservableGauge
 	dropped                                                   metric.Int64ObservableCounter
 }
 
@@ -75,8 +75,8 @@ func (m *metrics) init(meter metric.Meter, t *Telemetry) error {
 	m.offered = upDown("holdfast.offered", "{lease}", "Leases that were handed off and not adopted yet.")
 	m.heldFor = seconds("holdfast.held.oldest", "For how long the oldest lease has been held.")
 	m.waitedFor = seconds("holdfast.wait.oldest", "For how long the oldest call has been waiting.")
-	m.unproved = seconds("holdfast.unproved",
-		"Longest time since the store proved the leases and places of a client that has some.")
+	m.unanswered = seconds("holdfast.unanswered",
+		"Longest time since the store answered a client that holds or waits.")
 	m.dropped = keep[metric.Int64ObservableCounter](m)(meter.Int64ObservableCounter("holdfast.observer.dropped",
 		metric.WithUnit("{call}"), metric.WithDescription(
 			"Calls of Loggers and Observers that were dropped, because they were too slow or panicked.")))
@@ -84,7 +84,7 @@ func (m *metrics) init(meter metric.Meter, t *Telemetry) error {
 		return m.err
 	}
 	m.registration, m.err = meter.RegisterCallback(m.read, m.held, m.waiting, m.permits, m.leader, m.clients, m.healthy,
-		m.offered, m.heldFor, m.waitedFor, m.unproved, m.dropped)
+		m.offered, m.heldFor, m.waitedFor, m.unanswered, m.dropped)
 	return m.err
 }
 
@@ -113,7 +113,7 @@ func (m *metrics) read(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(m.clients, int64(s.Clients), byStore)
 		o.ObserveInt64(m.healthy, int64(s.Healthy), byStore)
 		o.ObserveInt64(m.offered, int64(s.Offered), byStore)
-		o.ObserveFloat64(m.unproved, s.Unproved.Seconds(), byStore)
+		o.ObserveFloat64(m.unanswered, s.Unanswered.Seconds(), byStore)
 		o.ObserveInt64(m.dropped, int64(s.Dropped), byStore)
 	}
 	return nil

@@ -42,7 +42,7 @@ func TestMetrics(t *testing.T) {
 		time.Sleep(time.Second)
 		gauges := []string{"holdfast.held", "holdfast.waiting", "holdfast.held.oldest", "holdfast.wait.oldest",
 			"holdfast.permits", "holdfast.leader", "holdfast.clients", "holdfast.clients.healthy", "holdfast.offered",
-			"holdfast.unproved", "holdfast.observer.dropped"}
+			"holdfast.unanswered", "holdfast.observer.dropped"}
 		s.want(gauges, `
 holdfast.clients.healthy{backend=memory} 1 {client}
 holdfast.clients{backend=memory} 1 {client}
@@ -56,7 +56,7 @@ holdfast.leader{backend=memory,lock.class=boss} 1 {election}
 holdfast.observer.dropped{backend=memory} 0 {call}
 holdfast.offered{backend=memory} 0 {lease}
 holdfast.permits{backend=memory,lock.class=pool} 3 {permit}
-holdfast.unproved{backend=memory} 1 s
+holdfast.unanswered{backend=memory} 1 s
 holdfast.wait.oldest{backend=memory,lock.class=boss,mode=exclusive} 0 s
 holdfast.wait.oldest{backend=memory,lock.class=order/*,mode=exclusive} 1 s
 holdfast.wait.oldest{backend=memory,lock.class=pool,mode=permits} 0 s
@@ -113,7 +113,7 @@ holdfast.leader{backend=memory,lock.class=boss} 0 {election}
 holdfast.observer.dropped{backend=memory} 0 {call}
 holdfast.offered{backend=memory} 0 {lease}
 holdfast.permits{backend=memory,lock.class=pool} 0 {permit}
-holdfast.unproved{backend=memory} 0 s
+holdfast.unanswered{backend=memory} 0 s
 holdfast.wait.oldest{backend=memory,lock.class=boss,mode=exclusive} 0 s
 holdfast.wait.oldest{backend=memory,lock.class=order/*,mode=exclusive} 0 s
 holdfast.wait.oldest{backend=memory,lock.class=pool,mode=permits} 0 s

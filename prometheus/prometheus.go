@@ -57,9 +57,9 @@ var (
 	descClients   = desc("clients", "Clients that are open.", []string{"backend"})
 	descHealthy   = desc("clients_healthy", "Clients that can rely on their store, by what they know.",
 		[]string{"backend"})
-	descOffered  = desc("offered", "Leases that were handed off and not adopted yet.", []string{"backend"})
-	descUnproved = desc("unproved_seconds",
-		"Longest time since the store proved the leases and places of a client that has some.", []string{"backend"})
+	descOffered    = desc("offered", "Leases that were handed off and not adopted yet.", []string{"backend"})
+	descUnanswered = desc("unanswered_seconds",
+		"Longest time since the store answered a client that holds or waits.", []string{"backend"})
 	descDropped = desc("observer_dropped_total",
 		"Calls of Loggers and Observers that were dropped, because they were too slow or panicked.", []string{"backend"})
 )
@@ -151,7 +151,7 @@ func (m *Metrics) exchanged(x holdfast.Exchange) {
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prom.Desc) {
 	for _, d := range []*prom.Desc{descHeld, descWaiting, descHeldFor, descWaitedFor, descPermits, descLeader,
-		descClients, descHealthy, descOffered, descUnproved, descDropped} {
+		descClients, descHealthy, descOffered, descUnanswered, descDropped} {
 		ch <- d
 	}
 	for _, c := range m.collectors() {
@@ -188,7 +188,7 @@ func (m *Metrics) Collect(ch chan<- prom.Metric) {
 		gauge(descClients, float64(s.Clients), s.Store)
 		gauge(descHealthy, float64(s.Healthy), s.Store)
 		gauge(descOffered, float64(s.Offered), s.Store)
-		gauge(descUnproved, s.Unproved.Seconds(), s.Store)
+		gauge(descUnanswered, s.Unanswered.Seconds(), s.Store)
 		ch <- prom.MustNewConstMetric(descDropped, prom.CounterValue, float64(s.Dropped), s.Store)
 	}
 }

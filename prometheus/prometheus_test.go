@@ -93,13 +93,13 @@ func TestMetrics(t *testing.T) {
 		c, other := open(t, conn, m.Observer()), open(t, store, nil)
 		ctx := t.Context()
 		synctest.Wait()
-		s.want([]string{"holdfast_clients", "holdfast_clients_healthy", "holdfast_held", "holdfast_unproved_seconds",
+		s.want([]string{"holdfast_clients", "holdfast_clients_healthy", "holdfast_held", "holdfast_unanswered_seconds",
 			"holdfast_offered", "holdfast_observer_dropped_total"}, `
 holdfast_clients{backend="memory"} 1
 holdfast_clients_healthy{backend="memory"} 1
 holdfast_observer_dropped_total{backend="memory"} 0
 holdfast_offered{backend="memory"} 0
-holdfast_unproved_seconds{backend="memory"} 0
+holdfast_unanswered_seconds{backend="memory"} 0
 `)
 		// Two leases of a class and one of another; a call that waits.
 		a, b := lock(t, c, "order/1"), lock(t, c, "order/2")
