@@ -22,7 +22,7 @@ type Observer struct {
 	// Opened: New has opened c. Other events may come before it.
 	Opened func(c *Client)
 
-	// Closed: Close has released all leases of c and ended its session.
+	// Closed: Close of c is about to return. Its leases have ended here; the store may not have answered.
 	Closed func(c *Client)
 
 	// Waiting: a Lock has joined the queue, or its place there has changed.
