@@ -141,6 +141,7 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 	c.startAttempt(a)
 	defer func() {
 		c.endAttempt(a)
+		c.stopRenewing(a.wait)
 		if !ended { // the Observer has panicked, or ended the goroutine
 			a.l.cancelRequest()
 		}

@@ -160,11 +160,10 @@ func (c *Client) startAttempt(a *attempt) {
 	}
 }
 
-// endAttempt notes that a has ended, and takes it out of the renewals.
+// endAttempt notes that a has ended.
 func (c *Client) endAttempt(a *attempt) {
 	c.mu.Lock()
 	delete(c.attempts, a)
-	delete(c.waits, a.wait)
 	c.mu.Unlock()
 	if c.profiles.Waiting != nil {
 		c.profiles.Waiting.Remove(a)
