@@ -12,7 +12,9 @@ import (
 )
 
 // acquire is the Lock of every primitive: one exchange if the lock is free, else an attempt.
-func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool) (*Lease, error) {
+// w is what the Observer gets to know of it; nil: nothing.
+func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool, w *WaitEnd) (
+	*Lease, error) {
 	for {
 		outer, err := c.carried(ctx, req, o)
 		if err != nil {
@@ -32,7 +34,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.work.done()
-	l := &Lease{c: c, req: *req, maxHold: o.maxHold, retry: o.retryFailed, index: -1}
+	l := &Lease{c: c, op: op, req: *req, maxHold: o.maxHold, retry: o.retryFailed, index: -1}
 	l.req.Wait = wait && o.every == 0
 	l.newRequest(c.session.Load())
 	limited := ctx // bounds the exchanges as well
@@ -44,14 +46,15 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	sent := c.coarseNow()
 	reply, err := l.sendRequest(limited)
 	if err != nil || reply.Token == 0 || !c.startLease(l, o, reply.Token, sent-reply.Stale) {
-		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1}
+		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1, began: sent, end: w}
 		if err := a.run(sent, reply, err); err != nil {
-			return nil, &Error{Op: op, Name: req.Name, Holder: holder(a.holder), Err: err}
+			return nil, &Error{Op: op, Name: req.Name, Holder: a.lastHolder(), Err: err}
 		}
 	}
 	waited := l.since.Add(-sent).Sub(c.start)
 	l.recordGrant(HistoryGranted, waited)
-	l.reportAcquired(waited)
+	c.addHeld(l)
+	l.reportAcquired(ctx, w, waited)
 	return l, nil
 }
 
@@ -76,8 +79,8 @@ func (l *Lease) sendRequest(ctx context.Context) (driver.Reply, error) {
 func (l *Lease) discard() {
 	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
 		l.cancelRequest()
-		if o := l.c.observer; o != nil && o.Released != nil {
-			l.c.observerCalls.add(func() { o.reportReleased(l, nil) })
+		if o := l.c.observer; o.observesReleases() {
+			l.c.observerCalls.addEnd(func() { o.reportReleased(l, nil) })
 		}
 	}
 }
@@ -112,9 +115,14 @@ type attempt struct {
 	limited context.Context // ends with ctx, or when WaitAtMost has passed
 	mayWait bool            // false for TryLock
 	wait    *wait
+	began   time.Duration // when the first exchange was sent
+	end     *WaitEnd      // for the Observer; nil: none
+	inQueue bool          // the store has reported a place in the queue; guarded by c.mu
+	ahead   int           // how many were before it there, as last heard; guarded by c.mu
 
 	asked  bool           // the store may know of the request
 	holder *driver.Holder // the last that the store has named
+	named  time.Duration  // when the exchange was sent that named it
 	slow   int            // grants in a row that came too late to be relied on
 	tries  int            // of Poll
 	polls  backoff.Pause  // between them
@@ -132,7 +140,9 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 	a.pause = backoff.Pause{First: firstPause, Most: 500 * time.Millisecond}
 	a.wait = newWait(a.l)
 	ended := false
+	c.startAttempt(a)
 	defer func() {
+		c.endAttempt(a)
 		c.stopRenewing(a.wait)
 		if !ended { // the Observer has panicked, or ended the goroutine
 			a.l.cancelRequest()
@@ -167,8 +177,9 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 		a.silentSince, a.failure = -1, nil
 		a.pause.Reset()
 		if reply.Holder != nil {
-			a.holder = reply.Holder
+			a.holder, a.named = reply.Holder, sent
 		}
+		a.l.c.noteAnswered(sent)
 		return
 	case errors.Is(err, driver.ErrSpent):
 		if errors.Is(err, ErrUncertain) {
@@ -204,7 +215,7 @@ func (a *attempt) next(sent time.Duration, reply driver.Reply, err error) (held 
 	case a.o.every > 0:
 		return false, a.poll()
 	}
-	a.l.reportWaiting(reply.Ahead, a.holder)
+	a.reportWaiting(reply.Ahead, true)
 	token, proof, stop := a.waitInQueue(sent, reply)
 	if stop != nil {
 		return false, a.withFailure(stop)
@@ -350,7 +361,7 @@ func (a *attempt) waitInQueue(sent time.Duration, reply driver.Reply) (token uin
 				askAt = c.coarseNow() + result.Retry + c.spread(result.Ahead)
 				timer.Reset(untilAsk())
 			}
-			a.l.reportWaiting(result.Ahead, nil)
+			a.reportWaiting(result.Ahead, false)
 		case <-timer.C:
 			if untilAsk() <= 0 {
 				return 0, 0, nil

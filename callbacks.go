@@ -14,15 +14,29 @@ type callQueue struct {
 	queue   []func()
 	idle    chan struct{} // closed when the goroutine ends; nil: there is none
 	dropped int           // since the last line of the log
+	total   uint64        // dropped since the client was opened
 }
 
-const maxCalls = 256 // in a queue
+// How many calls a queue has when it drops others. All leases may end at once, and counters would be
+// wrong for ever. Exchanges come in bursts.
+const (
+	maxCalls     = 256
+	maxExchanges = 1 << 12
+	maxEnds      = 1 << 16
+)
 
-func (q *callQueue) add(f func()) {
+func (q *callQueue) add(f func()) { q.addUpTo(maxCalls, f) }
+
+// addEnd is add for a call that comes once: about the end of a wait or a lease, or about a client that
+// opens or closes.
+func (q *callQueue) addEnd(f func()) { q.addUpTo(maxEnds, f) }
+
+func (q *callQueue) addUpTo(most int, f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) >= maxCalls {
+	if len(q.queue) >= most {
 		q.dropped++
+		q.total++
 		return
 	}
 	q.queue = append(q.queue, f)
@@ -69,6 +83,7 @@ func (q *callQueue) countDropped() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.dropped++
+	q.total++
 }
 
 // takeDropped returns the number of dropped calls and resets it.
@@ -78,6 +93,13 @@ func (q *callQueue) takeDropped() int {
 	n := q.dropped
 	q.dropped = 0
 	return n
+}
+
+// totalDropped returns the number of calls that were dropped since the client was opened.
+func (q *callQueue) totalDropped() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.total
 }
 
 // flush waits until all calls are done, at most a second.
@@ -106,7 +128,7 @@ func (c *Client) warn(text string, args ...any) {
 		return
 	}
 	c.logCalls.add(func() {
-		if n := c.logCalls.takeDropped() + c.observerCalls.takeDropped(); n > 0 {
+		if n := c.logCalls.takeDropped() + c.observerCalls.takeDropped() + c.exchangeCalls.takeDropped(); n > 0 {
 			args = append(args, "dropped", n)
 		}
 		c.log.Warn(text, args...)

@@ -53,18 +53,23 @@ type Config struct {
 	// long, and how it ended (Client.History). Each grant and each end is an exchange more, in the
 	// background. 0 to 1,000; default 0: this client adds nothing.
 	History int
+
+	// Profiles receive the stacks of calls that hold or wait; see there. Default: none.
+	Profiles Profiles
 }
 
 // Client holds leases and waits for locks at one store, under one session that it renews until
 // Close. It is safe for concurrent use; a program needs one for each store.
 type Client struct {
 	backend   driver.Backend
-	wantedTTL time.Duration // the TTL to ask for
-	margin    time.Duration // 0: a tenth of the TTL
+	store     driver.Backend // backend, with exchanges reported to the Observer
+	wantedTTL time.Duration  // the TTL to ask for
+	margin    time.Duration  // 0: a tenth of the TTL
 	self      driver.Info
 	info      string // self, encoded
 	log       *slog.Logger
 	observer  *Observer
+	profiles  Profiles
 	start     time.Time
 	asleep    func() time.Duration // how long the machine has slept: asleep.Total, except in tests
 	asleep0   time.Duration
@@ -84,6 +89,7 @@ type Client struct {
 	tasks         taskQueue   // exchanges that are repeated in the background
 	logCalls      callQueue   // calls the Logger
 	observerCalls callQueue   // calls the Observer for events without a caller
+	exchangeCalls callQueue   // calls the Observer for exchanges, which are many
 	outage        outageState // what the log has about an outage
 	history       historian
 	reading       atomic.Bool   // requests to holders are being read
@@ -93,12 +99,14 @@ type Client struct {
 	closed      bool
 	leases      leaseHeap
 	waits       map[*wait]struct{}
+	attempts    map[*attempt]struct{} // the calls that wait
 	offers      map[*Lease]*offer
 	wakeAt      time.Duration // when the watcher looks next
 	looking     bool          // the watcher looks at least once a second, because there is a lease
 	renewAt     time.Duration // when the next renewal is due
 	renewalSent time.Duration // when the renewal under way was sent; 0: none is
 	renewalErr  error         // of the last renewal; nil: it succeeded
+	answered    time.Duration // when the last exchange about a lock was sent that was answered
 }
 
 // usable returns an error for a client that New has not made.
@@ -181,13 +189,16 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	}
 	c := &Client{
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
-		start: time.Now(), asleep: slept, asleep0: slept(),
+		profiles: cfg.Profiles,
+		start:    time.Now(), asleep: slept, asleep0: slept(),
 		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{},
-		offers: map[*Lease]*offer{},
-		work:   workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
+		attempts: map[*attempt]struct{}{},
+		offers:   map[*Lease]*offer{},
+		work:     workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 		explaining: make(chan struct{}, maxExplaining),
 	}
 	c.history.c, c.history.keep = c, cfg.History
+	c.observeExchanges()
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {
 		return nil, fmt.Errorf("holdfast: %w labels: %d bytes encoded; allowed are %d", ErrInvalid, len(c.info),
@@ -203,16 +214,19 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	go func() { defer c.work.done(); c.watch() }()
 	c.work.add()
 	go func() { defer c.work.done(); c.keep() }()
+	if o := c.observer; o != nil && o.Opened != nil {
+		c.observerCalls.addEnd(func() { o.Opened(c) })
+	}
 	return c, nil
 }
 
 // openSession opens a session with a fresh ID.
 func (c *Client) openSession(ctx context.Context) error {
-	id := strings.ToLower(rand.Text())
+	id, sent := strings.ToLower(rand.Text()), c.coarseNow()
 	limit := max(exchangeLimit, c.wantedTTL)
 	bctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s, err := c.backend.Open(bctx, driver.SessionConfig{ID: id, TTL: c.wantedTTL, Info: c.info})
+	s, err := c.store.Open(bctx, driver.SessionConfig{ID: id, TTL: c.wantedTTL, Info: c.info})
 	switch {
 	case err == nil:
 	case bctx.Err() != nil && ctx.Err() == nil && !final(err):
@@ -225,6 +239,7 @@ func (c *Client) openSession(ctx context.Context) error {
 		margin = ttl / 10
 	}
 	c.session.Store(&session{s, id, ttl, margin, s.Lost()})
+	c.noteAnswered(sent)
 	return nil
 }
 
@@ -268,7 +283,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	each(leases, func(l *Lease) {
 		err := l.releaseAtStore(ctx)
-		c.observerCalls.add(func() { c.observer.reportReleased(l, err) })
+		c.observerCalls.addEnd(func() { c.observer.reportReleased(l, err) })
 	})
 	each(offers, func(l *Lease) { _ = l.releaseOffer(ctx) }) // an offer that was not released expires
 	released.Wait()
@@ -279,8 +294,14 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	c.cancelWork()
 	err := c.session.Load().Close(last)
-	c.logCalls.flush(caller)
-	c.observerCalls.flush(caller)
+	if o := c.observer; o != nil && o.Closed != nil {
+		c.observerCalls.addEnd(func() { o.Closed(c) })
+	}
+	flushing, cancel := context.WithTimeout(caller, time.Second)
+	defer cancel()
+	c.logCalls.flush(flushing)
+	c.observerCalls.flush(flushing)
+	c.exchangeCalls.flush(flushing)
 	switch {
 	case err == nil:
 		return nil

@@ -123,7 +123,7 @@ func (w *nameWatch) readAll(ctx context.Context) error {
 	for after, more := "", true; more; {
 		var list []driver.Record
 		err := w.ask(ctx, func(ctx context.Context) (err error) {
-			list, err = w.c.backend.List(ctx, w.prefix, after, page)
+			list, err = w.c.store.List(ctx, w.prefix, after, page)
 			return err
 		})
 		for i := range list {
@@ -147,7 +147,7 @@ func (w *nameWatch) readNames(ctx context.Context, names []string) error {
 	for _, name := range names {
 		var read driver.Record
 		err := w.ask(ctx, func(ctx context.Context) (err error) {
-			read, err = w.c.backend.Inspect(ctx, name)
+			read, err = w.c.store.Inspect(ctx, name)
 			return err
 		})
 		r := record(read)

@@ -115,6 +115,7 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	c.mu.Unlock()
 	cancelAll(toCancel, why)
 	l.recordEnd(HistoryHandedOff, "", !l.pushed, c.coarseNow())
+	c.observer.reportHandOff(l)
 	if l.latest != forever { // the store may end the grant before the keeper renews it next
 		c.startTask(l.req.Name, false, l.renewOffer)
 	}
@@ -234,13 +235,17 @@ func (c *Client) takeOver(ctx context.Context, op, ticketText string, opts []Opt
 	}
 	defer c.work.done()
 	given := driver.Hold{Name: t.Name, ID: requestSecret(t.Secret).id(), Token: t.Token}
-	a := &adoption{l: &Lease{c: c, req: r, index: -1}, o: &o, ctx: ctx, grant: given}
+	a := &adoption{l: &Lease{c: c, op: op, req: r, index: -1}, o: &o, ctx: ctx, grant: given}
+	w := c.newWaitEnd(op, &r)
 	a.l.newRequest(c.session.Load())
 	if err := a.run(); err != nil {
-		return fail(err)
+		l, err := fail(err)
+		c.reportWait(ctx, w, err)
+		return l, err
 	}
 	a.l.recordGrant(HistoryAdopted, 0)
-	a.l.reportAcquired(0)
+	c.addHeld(a.l)
+	a.l.reportAcquired(ctx, w, 0)
 	return a.l, nil
 }
 
@@ -303,7 +308,7 @@ func (a *adoption) once() error {
 		return err
 	}
 	ctx, cancel = c.bound(a.ctx)
-	rec, err := c.backend.Inspect(ctx, l.req.Name)
+	rec, err := c.store.Inspect(ctx, l.req.Name)
 	cancel()
 	if err != nil {
 		return err

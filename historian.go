@@ -80,7 +80,7 @@ func (h *historian) send(e queuedEntry) {
 	var err error
 	for range 2 {
 		ctx, cancel := context.WithTimeout(c.workCtx, c.limit())
-		err = c.backend.AddHistory(ctx, e.name, text, h.keep)
+		err = c.store.AddHistory(ctx, e.name, text, h.keep)
 		cancel()
 		if err == nil || final(err) || c.openCtx.Err() != nil {
 			break

@@ -75,7 +75,7 @@ func (c *Client) readHistory(ctx context.Context, name string) (list []HistoryEn
 	err = c.repeatRead(ctx, func() (err error) {
 		bctx, cancel := c.bound(ctx)
 		defer cancel()
-		raw, err = c.backend.History(bctx, name)
+		raw, err = c.store.History(bctx, name)
 		return err
 	})
 	now := time.Now()
@@ -197,7 +197,7 @@ func (c *Client) addNow(ctx context.Context, name string, keep int, t historyTex
 	err := c.repeatRead(ctx, func() error { // a repeat adds nothing
 		bctx, cancel := c.bound(ctx)
 		defer cancel()
-		return c.backend.AddHistory(bctx, name, text, keep)
+		return c.store.AddHistory(bctx, name, text, keep)
 	})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = explain(ctx, err)

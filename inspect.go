@@ -115,7 +115,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 
 func (c *Client) inspect(ctx context.Context, name string) (r driver.Record, err error) {
 	err = c.repeatRead(ctx, func() (err error) {
-		r, err = c.backend.Inspect(ctx, name)
+		r, err = c.store.Inspect(ctx, name)
 		return err
 	})
 	return r, asRead(err)
@@ -132,7 +132,7 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 			err := c.usable()
 			if err == nil {
 				err = c.repeatRead(ctx, func() (err error) {
-					list, err = c.backend.List(ctx, prefix, after, page)
+					list, err = c.store.List(ctx, prefix, after, page)
 					return err
 				})
 			}
@@ -170,9 +170,10 @@ func (c *Client) Break(ctx context.Context, name string, token uint64, reason st
 		err = c.breakGrant(ctx, name, token, reason)
 	}
 	if err != nil {
-		return &Error{Op: "break", Name: name, Err: explain(ctx, err)}
+		err = &Error{Op: "break", Name: name, Err: explain(ctx, err)}
 	}
-	return nil
+	c.reportBreak(name, token, err)
+	return err
 }
 
 // checkName checks the client and the name of an operator's method.
@@ -206,4 +207,15 @@ func holder(h *driver.Holder) *Holder {
 		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
 	}
+}
+
+// lastHolder returns the last holder that the store has named. How long it has held the lock, and for
+// how long it is kept, count from then.
+func (a *attempt) lastHolder() *Holder {
+	h := holder(a.holder)
+	if h != nil {
+		ago := a.l.c.coarseNow() - a.named
+		h.Since, h.Left = h.Since.Add(-ago), max(h.Left-ago, 0)
+	}
+	return h
 }

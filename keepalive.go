@@ -128,20 +128,26 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 	if c.renewalSent = 0; !over {
 		c.renewalErr = err
 	}
+	if err == nil && !over && len(holds) > 0 {
+		c.answered = max(c.answered, sent)
+	}
 	c.mu.Unlock()
 	if o := c.observer; o != nil && o.Renewed != nil && len(holds) > 0 && !over {
 		took := c.coarseNow() - sent
 		c.observerCalls.add(func() { o.Renewed(len(holds), took, err) })
 	}
-	if err != nil || over {
-		return err
+	end := c.newRenewalEnd(len(holds), over)
+	applied := err // err belongs to the call of the Observer
+	if err == nil && !over {
+		applied = c.apply(s, sent, holds, leases, waits, offers, changes, end)
 	}
-	return c.apply(s, sent, holds, leases, waits, offers, changes)
+	c.reportRenewal(end, sent, applied)
+	return applied
 }
 
 // apply processes the store's answer to a renewal that was sent at sent.
 func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leases []*Lease, waits []*wait,
-	offers []*Lease, changes []driver.Change) error {
+	offers []*Lease, changes []driver.Change, end *renewalReport) error {
 	states := make(map[int]driver.Change, len(changes))
 	for _, ch := range changes {
 		states[ch.Index] = ch
@@ -173,6 +179,7 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 				l.pushed = false
 				l.recordConfirmed()
 			}
+			end.renewed(l)
 			l.extend(sent + s.trust(driver.LeaseWithin(holds[i].Lease, s.ttl)))
 		}
 	}
@@ -246,6 +253,7 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	}
 	l.extend(trusted)
 	c.watchLease(l)
+	c.answered = max(c.answered, proof)
 	return true
 }
 

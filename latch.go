@@ -158,7 +158,7 @@ func (l *Latch) Remove(ctx context.Context) error {
 	// connection works.
 	_, err := l.c.inspect(ctx, l.name)
 	if err == nil {
-		err = l.c.backend.RemoveLatch(ctx, l.name)
+		err = l.c.store.RemoveLatch(ctx, l.name)
 	}
 	if err != nil {
 		return &Error{Op: op, Name: l.name, Err: explain(ctx, err)}

@@ -31,6 +31,7 @@ import (
 type Lease struct {
 	c          *Client
 	session    *session
+	op         string // of the call that took it
 	req        driver.Request
 	number     uint64 // the client's count of requests, from which the ID is made
 	token      uint64

@@ -36,7 +36,7 @@ func (c *Client) explainLoss(l *Lease, why *Error) *Error {
 	if why.Reason != ReasonForgotten {
 		return why
 	}
-	cause, err := c.backend.WhyMissing(ctx, l.req.Name, l.sinceProof())
+	cause, err := c.store.WhyMissing(ctx, l.req.Name, l.sinceProof())
 	if err == nil && cause != driver.CauseUnknown {
 		better.Reason = Reason(cause)
 		return &better

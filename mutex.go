@@ -33,7 +33,10 @@ func (k *lock) take(ctx context.Context, op string, wait bool) (*Lease, error) {
 	if err := k.usable(op); err != nil {
 		return nil, err
 	}
-	return k.c.acquire(ctx, op, &k.req, &k.opt, wait)
+	if o := k.c.observer; o != nil && o.WaitEnded != nil {
+		return k.takeObserved(ctx, op, wait)
+	}
+	return k.c.acquire(ctx, op, &k.req, &k.opt, wait, nil)
 }
 
 func (k *lock) part() *lock { return k }

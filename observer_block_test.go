@@ -11,11 +11,11 @@ import (
 
 // Close waits at most a second for an Observer.
 func TestCloseWithABlockedObserver(t *testing.T) {
-	for _, what := range []string{"Waiting", "Acquired", "Released"} {
+	for _, what := range []string{"Waiting", "Acquired", "WaitEnded", "Released", "LeaseEnded", "Opened", "Exchanged"} {
 		t.Run(what, func(t *testing.T) {
 			store := memlock.New()
 			stuck := make(chan struct{})
-			inside := make(chan struct{}, 10)
+			inside := make(chan struct{}, 100)
 			block := func() { inside <- struct{}{}; <-stuck }
 			o := &holdfast.Observer{}
 			switch what {
@@ -23,8 +23,16 @@ func TestCloseWithABlockedObserver(t *testing.T) {
 				o.Waiting = func(holdfast.Waiting) { block() }
 			case "Acquired":
 				o.Acquired = func(string, uint64, time.Duration) { block() }
+			case "WaitEnded":
+				o.WaitEnded = func(context.Context, holdfast.WaitEnd) { block() }
 			case "Released":
 				o.Released = func(string, uint64, time.Duration, error) { block() }
+			case "LeaseEnded":
+				o.LeaseEnded = func(holdfast.LeaseEnd) { block() }
+			case "Opened":
+				o.Opened = func(*holdfast.Client) { block() }
+			case "Exchanged":
+				o.Exchanged = func(holdfast.Exchange) { block() }
 			}
 			c, err := holdfast.New(t.Context(), store, &holdfast.Config{TTL: ttl, Observer: o})
 			if err != nil {

@@ -83,7 +83,7 @@ const maxRequests = 100
 func (c *Client) readRequests(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.limit())
 	defer cancel()
-	raw, err := c.backend.History(ctx, "")
+	raw, err := c.store.History(ctx, "")
 	if err != nil {
 		return
 	}
@@ -194,7 +194,7 @@ func (x *leaseContext) revoked() <-chan struct{} {
 
 // breakGrant ends a grant and keeps who did it, and why.
 func (c *Client) breakGrant(ctx context.Context, name string, token uint64, reason string) error {
-	if err := c.repeatChange(ctx, func() error { return c.backend.Break(ctx, name, token) }); err != nil {
+	if err := c.repeatChange(ctx, func() error { return c.store.Break(ctx, name, token) }); err != nil {
 		return err
 	}
 	t := historyText{Event: HistoryBroken, Token: token, By: operator(c.self), Reason: reason}

@@ -214,7 +214,7 @@ func (c *Client) SetLimit(ctx context.Context, name string, limit int) error {
 		err = c.keeps(&r, false)
 	}
 	if err == nil {
-		err = explain(ctx, c.backend.SetLimit(ctx, name, limit)) // only once: somebody else may set it in between
+		err = explain(ctx, c.store.SetLimit(ctx, name, limit)) // only once: somebody else may set it in between
 	}
 	if err != nil {
 		return &Error{Op: "set limit", Name: name, Err: err}

@@ -163,26 +163,26 @@ func (c *Client) afterLoss(l *Lease, why *Error) {
 	if why.Reason == ReasonMaxHold && l.outer == nil {
 		l.releaseInBackground()
 	}
+	at := c.coarseNow()
 	if !canExplain(why) || !c.work.tryAdd() {
-		c.reportLoss(l, why)
+		c.reportLoss(l, why, at)
 		return
 	}
 	go func() {
 		defer c.work.done()
-		c.reportLoss(l, c.learnWhy(l, why))
+		c.reportLoss(l, c.learnWhy(l, why), at)
 	}()
 }
 
-func (c *Client) reportLoss(l *Lease, why *Error) {
+// reportLoss reports a loss that the client noticed at at, on coarseNow.
+func (c *Client) reportLoss(l *Lease, why *Error, at time.Duration) {
 	args := []any{"lock", l.req.Name, "token", l.token, "reason", string(why.Reason), "err", why.Err}
 	if why.Notice != nil {
 		args = append(args, "by", why.Notice.String())
 	}
 	c.warn("holdfast: lease lost", args...)
-	l.recordEnd(HistoryLost, string(why.Reason), false, c.coarseNow())
-	if o := c.observer; o != nil && o.Lost != nil {
-		c.observerCalls.add(func() { o.Lost(l.req.Name, l.token, why.Reason) })
-	}
+	l.recordEnd(HistoryLost, string(why.Reason), false, at)
+	c.observer.reportLost(l, why, at)
 }
 
 // endTree ends l for why, with all leases that were borrowed from it, in one step. It adds to
@@ -193,6 +193,7 @@ func (c *Client) endTree(l *Lease, why *Error, toCancel []contexts) []contexts {
 	if canExplain(why) && l.outer == nil {
 		l.explained = make(chan struct{})
 	}
+	c.removeHeld(l)
 	if l.index >= 0 {
 		heap.Remove(&c.leases, l.index)
 	}

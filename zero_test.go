@@ -104,6 +104,12 @@ func try(t *testing.T, what string, f func() []reflect.Value) {
 				said = x == nil
 			case *holdfast.Notice:
 				said = x == nil
+			case []holdfast.HeldLock:
+				said = x == nil
+			case []holdfast.WantedLock:
+				said = x == nil
+			case holdfast.Health:
+				said = invalid(x.Err)
 			case holdfast.Part:
 				_, err := holdfast.LockAll(t.Context(), x)
 				said = invalid(err)

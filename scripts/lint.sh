@@ -22,7 +22,7 @@ for os in darwin windows; do # the code of users must compile on other systems
 	done
 done
 if go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 -version 2>&1 | grep -q '^DB:'; then
-	for module in . redislock/goredisconn cmd/holdfast; do # the last has the libraries of all others
+	for module in . redislock/goredisconn otel prometheus cmd/holdfast; do # the last has the libraries of all others
 		go -C "$module" run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 	done
 else

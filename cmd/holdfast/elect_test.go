@@ -83,7 +83,7 @@ func TestElect(t *testing.T) {
 		sees(leads("two", second))
 		b.until("the first command ends", func() bool { return !running(child) })
 		b.waiting("boss", 1)
-		if stderr := one.err.String(); !strings.Contains(stderr, "boss: lease lost (revoked); ending the command") ||
+		if stderr := one.err.String(); !strings.Contains(stderr, "boss: lease lost (broken by") ||
 			!strings.Contains(stderr, "boss: campaigning again") {
 			b.Error(stderr)
 		}

@@ -222,7 +222,7 @@ func TestAlsoLost(t *testing.T) {
 		if code := p.code(); code != 76 || running(child) {
 			b.Errorf("exit code %d, %v", code, running(child))
 		}
-		if stderr := p.err.String(); !strings.Contains(stderr, "b: lease lost (revoked); ending the command") {
+		if stderr := p.err.String(); !strings.Contains(stderr, "b: lease lost (broken by ") {
 			b.Error(stderr)
 		}
 		b.want(0, "run", "-n", "a", "--also", "b", "--", "true")

@@ -103,7 +103,9 @@ func TestElectResigns(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(b.dir, "first"))
 		return err == nil && strings.Count(string(text), "x") == 2
 	})
-	b.until("the second campaigns again", func() bool { return strings.Contains(second.err.String(), "campaigning again") })
+	b.until("the second campaigns again", func() bool {
+		return strings.Contains(second.err.String(), "campaigning again")
+	})
 	for _, p := range []*process{first, second} {
 		p.signal(syscall.SIGTERM)
 		if code := p.code(); code != 143 {

@@ -30,12 +30,16 @@ var layers = []struct {
 	imports []string
 	why     string
 }{
-	{".", []string{module + "/driver", module + "/internal/asleep"},
+	{".", []string{module + "/driver", module + "/internal/asleep", module + "/internal/timed"},
 		"the root knows the contract and no store, and links no other module"},
 	{"driver", nil, "the contract needs only the standard library, so that anybody can write a store"},
 	{"internal/rule", []string{module + "/driver"}, "the rules are pure"},
 	{"internal/waiters", nil, "requests and channels, without the contract's types"},
 	{"internal/watchers", nil, "names and functions, without the contract's types"},
+	{"observe", []string{module}, "it needs what a client tells, and only the standard library"},
+	{"otel", []string{module, "go.opentelemetry.io/otel"}, "it needs what a client tells, and the API of OpenTelemetry"},
+	{"prometheus", []string{module, "github.com/prometheus/client_golang"},
+		"it needs what a client tells, and the library of Prometheus"},
 	{"memlock", []string{module + "/driver", module + "/internal/rule", module + "/internal/waiters",
 		module + "/internal/watchers"},
 		"a store knows the contract, never the root"},
@@ -87,6 +91,7 @@ var layers = []struct {
 	{"examples", []string{module, "github.com/go-sql-driver/mysql", "modernc.org/sqlite"},
 		"a shop has a database, and takes its locks from any store"},
 	{"internal/asleep", nil, "a clock"},
+	{"internal/timed", []string{module + "/driver"}, "it measures the contract's methods"},
 	{"internal/backoff", nil, "every package may import it"},
 	{"internal/storeurl", nil, "text, without the contract's types; a URL is parsed the same for every store"},
 	{"internal/doctor", []string{module + "/driver"}, "findings of the contract, and no store"},

@@ -25,11 +25,13 @@ var programs = []struct {
 	{"SQLite", []string{ours, ours + "/sqllock/sqlite", "modernc.org/sqlite"}},
 	{"ZooKeeper", []string{ours, ours + "/zklock"}},
 	{"fencing in SQL", []string{ours, ours + "/fence"}},
+	{"memory, Prometheus", []string{ours, ours + "/memlock", ours + "/prometheus"}},
+	{"memory, OpenTelemetry", []string{ours, ours + "/memlock", ours + "/otel"}},
 }
 
 // clients are the libraries that a program should resolve only if it uses them.
 var clients = []string{"redis/go-redis", "redis/rueidis", "go-sql-driver/mysql", "jackc/pgx", "modernc.org/sqlite",
-	"anishathalye/porcupine", "spf13/cobra"}
+	"anishathalye/porcupine", "spf13/cobra", "prometheus/client_golang", "opentelemetry.io/otel"}
 
 // A program resolves the client library of its store and of no other. docs/modules.md has what each
 // resolves.
@@ -57,7 +59,7 @@ func TestResolved(t *testing.T) {
 		all := strings.Split(strings.TrimSpace(run(t, stranger, dir, "go", "list", "-m", "-f", "{{.Path}}", "all")), "\n")[1:]
 		used := slices.DeleteFunc(slices.Clone(all), func(m string) bool { return !isClient(m) })
 		row := fmt.Sprintf("%d | %s |", len(all), strings.Join(used, ", "))
-		if !regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(p.name) + ` \| \d+ \| ` + regexp.QuoteMeta(row) + `$`).
+		if !regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(p.name) + ` \| (\d+|–) \| ` + regexp.QuoteMeta(row) + `$`).
 			Match(doc) {
 			t.Errorf("docs/modules.md lacks:\n| %s | … | %s", p.name, row)
 		}

@@ -82,8 +82,8 @@ var AllRegressions = []Regression{
 	}}, ".", "TestGrantOfASessionThatIsOver"},
 	{Mutant{ID: "client-log-in-line", Bug: "the goroutines that renew and end leases call the log and the observer",
 		Edits: []Edit{
-			{"callbacks.go", "func (q *callQueue) add(f func()) {\n",
-				"func (q *callQueue) add(f func()) {\n	if f != nil {\n		q.call(f)\n		return\n	}\n"},
+			{"callbacks.go", "func (q *callQueue) addUpTo(most int, f func()) {\n",
+				"func (q *callQueue) addUpTo(most int, f func()) {\n	if f != nil {\n		q.call(f)\n		return\n	}\n"},
 		}}, ".", "TestLeasesEndWithABlockedLog|TestRenewalWithABlockedLog"},
 	{Mutant{ID: "quorum-votes-without-memory", Bug: "a server of a quorum votes without a check of the origin of its data",
 		Edits: []Edit{
