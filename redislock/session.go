@@ -50,7 +50,8 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
-	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0})
+	number, again, err := s.register(req.ID,
+		request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0})
 	if err != nil {
 		return reply, 0, err
 	}

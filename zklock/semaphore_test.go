@@ -33,6 +33,8 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 	meet := sync.OnceFunc(func() { close(met) })
 	soon := within(t)
 	var all sync.WaitGroup
+	halt := sync.OnceFunc(func() { close(stop); all.Wait() })
+	defer halt()
 	for i := range 4 {
 		p := newPeer(t, cfg)
 		for j := range 4 {
@@ -45,7 +47,11 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 					default:
 					}
 					r.ID = p.req("").ID
-					reply, err := p.Acquire(within(t), r)
+					var reply driver.Reply
+					err := answered(t, func(ctx context.Context) (err error) {
+						reply, err = p.Acquire(ctx, r)
+						return err
+					})
 					if errors.Is(err, driver.ErrKind) {
 						continue // requested with another limit
 					}
@@ -79,13 +85,14 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 		if ch := keeper.renew(h); ch.State != 0 {
 			t.Fatalf("Renew: %+v", ch)
 		}
-		must(t, "SetLimit", operator.SetLimit(within(t), "s", []int{low, full}[i%2]))
+		must(t, "SetLimit", answered(t, func(ctx context.Context) error {
+			return operator.SetLimit(ctx, "s", []int{low, full}[i%2])
+		}))
 		if rec := keeper.inspect("s"); rec.Limit != []int{low, full}[i%2] {
 			t.Errorf("limit %d", rec.Limit)
 		}
 	}
-	close(stop)
-	all.Wait()
+	halt()
 	if m := most.Load(); m > full-1 || m < many {
 		t.Errorf("at most %d permits in use, without the keeper's, of %d", m, full)
 	}

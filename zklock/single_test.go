@@ -261,13 +261,14 @@ func TestSingle(t *testing.T) {
 	t.Run("clients", func(t *testing.T) {
 		var all sync.WaitGroup
 		inside, last := 0, uint64(0) // guarded by the lock alone: the race detector finds overlaps
+		patient := testenv.ZooKeeper(t, longSessions)
 		for range 6 {
-			b, err := zklock.New(zklock.Config{Servers: []string{server.Addr}, Protocol: zklock.Single})
+			b, err := zklock.New(zklock.Config{Servers: []string{patient.Addr}, Protocol: zklock.Single})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer b.Close()
-			c, err := holdfast.New(within(t), b, &holdfast.Config{TTL: 2 * time.Second})
+			c, err := holdfast.New(within(t), b, &holdfast.Config{TTL: longTTL})
 			if err != nil {
 				t.Fatal(err)
 			}

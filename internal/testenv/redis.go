@@ -215,7 +215,7 @@ func Existing(t testing.TB) (addr string) {
 // eventually waits until ok, for state that servers exchange among themselves.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
 		if time.Now().After(end) {

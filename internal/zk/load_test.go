@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/internal/zk"
@@ -12,7 +13,9 @@ import (
 
 func TestManyCallsInFlight(t *testing.T) {
 	server := testenv.ZooKeeper(t, longSessions)
-	s := dial(t, on(server.Addr))
+	cfg := on(server.Addr)
+	cfg.Timeout = time.Minute // a thousand calls keep a busy machine busy for seconds
+	s := dial(t, cfg)
 	ctx := within(t)
 	create(t, s, "/many", zk.Persistent)
 	const n = 1000

@@ -114,6 +114,10 @@ func member(t testing.TB, g *group, i int) *redislock.Member {
 func memberAt(t testing.TB, g *group, addr string) *redislock.Member {
 	t.Helper()
 	conn, err := rueidisconn.Dial("redis://" + addr)
+	// Dial gives up after three seconds, which a busy machine may need.
+	for tries := 0; errors.Is(err, driver.ErrUnavailable) && tries < 5; tries++ {
+		conn, err = rueidisconn.Dial("redis://" + addr)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
