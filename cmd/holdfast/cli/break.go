@@ -13,6 +13,7 @@ import (
 
 const aboutBreak = `End the grant of NAME that has token T, and grant the lock to the next waiter.
 "holdfast info NAME" shows the token. It protects a client that got the lock since you looked.
+A name that is only kept for a minimum hold (--every, --min-hold) becomes free: nobody holds it.
 
 The holder learns of it at its next renewal, normally within a third of its TTL (5s by
 default). If it cannot reach the store, it goes on until its lease ends. Only resources that check tokens refuse its late writes. Another program
@@ -25,6 +26,8 @@ func (a *app) breakCommand() *cobra.Command {
 		Short: "Take a lock away from its holder",
 		Long:  aboutBreak,
 		Args:  exactly("the name of the lock"),
+
+		ValidArgsFunction: a.completeNames,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if token == 0 {
 				return usagef("--token is missing: holdfast info %s shows the token of each grant", show(args[0]))
@@ -33,6 +36,7 @@ func (a *app) breakCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().Uint64Var(&token, "token", 0, "fencing `TOKEN` of the grant to end")
+	_ = c.RegisterFlagCompletionFunc("token", a.completeTokens)
 	return c
 }
 
@@ -49,6 +53,8 @@ func (a *app) breakLock(name string, token uint64) error {
 			return &failure{exitRefused, fmt.Errorf("%s: no grant has token %d; see holdfast info", show(name), token)}
 		case err != nil:
 			return err
+		case i >= 0 && r.Holders[i].Kept:
+			_, err = fmt.Fprintf(a.stdout, "freed: %s, token %d, was %s\n", show(name), token, describe(&r.Holders[i]))
 		case i < 0:
 			_, err = fmt.Fprintf(a.stdout, "broken: %s, token %d\n", show(name), token)
 		default:
@@ -62,8 +68,6 @@ func (a *app) breakLock(name string, token uint64) error {
 // aftermath says what the holder of a broken grant may still do.
 func aftermath(h *holdfast.Holder) string {
 	switch {
-	case h.Kept:
-		return "Nobody held it: it was only kept for a minimum hold."
 	case foreign(h):
 		return "Its holder is another program, which holdfast cannot notify, and may go on. End that program."
 	}
