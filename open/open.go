@@ -186,6 +186,9 @@ func dispatch(url string, dial Dialer) (*Store, error) {
 // cutScheme returns the scheme, which dispatch knows, and the text after its colon.
 func cutScheme(url string) (scheme, rest string, err error) {
 	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok && (scheme == "localhost" || scheme == "127.0.0.1") {
+		return "", "", invalid("it has no scheme; did you mean redis://%s:6379?", scheme)
+	}
 	if !ok || scheme == "" {
 		return "", "", invalid("it has no scheme")
 	}

@@ -17,6 +17,11 @@ import (
 func openSQLite(path string) (*Store, error) {
 	b, err := sqlite.Open(path, nil)
 	if err != nil {
+		if errors.Is(err, driver.ErrRefused) {
+			if whose := foreignFile(path); whose != "" {
+				err = fmt.Errorf("%w; %s", err, whose)
+			}
+		}
 		return nil, classify(err, driver.ErrUnavailable)
 	}
 	// One name for one file, for any spelling of its path. The file exists by now.

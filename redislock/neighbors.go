@@ -19,7 +19,7 @@ func (b *Backend) Neighbors(ctx context.Context, name string) ([]string, error) 
 	if b.err != nil {
 		return nil, b.err
 	}
-	asker, ok := b.conn.Conn.(Asker)
+	asker, ok := b.asker()
 	if !ok {
 		return nil, nil
 	}
@@ -28,14 +28,14 @@ func (b *Backend) Neighbors(ctx context.Context, name string) ([]string, error) 
 		if strings.HasPrefix(key, b.prefix+"{") { // the key of another lock of ours
 			continue
 		}
-		kind, err := b.askAbout(ctx, asker, "TYPE", key)
+		kind, err := askAbout(ctx, asker, "TYPE", key)
 		if err != nil {
 			return found, err
 		}
 		if kind.Text == "none" || kind.Text == "" {
 			continue
 		}
-		left, err := b.askAbout(ctx, asker, "PTTL", key)
+		left, err := askAbout(ctx, asker, "PTTL", key)
 		if err != nil {
 			return found, err
 		}
@@ -50,9 +50,9 @@ func (b *Backend) Neighbors(ctx context.Context, name string) ([]string, error) 
 }
 
 // askAbout asks about a key. In a Cluster the servers without the key answer with an error.
-func (b *Backend) askAbout(ctx context.Context, asker Asker, command, key string) (Value, error) {
+func askAbout(ctx context.Context, asker Asker, command, key string) (Value, error) {
 	var first error
-	for _, a := range (asking{asker}).Ask(ctx, command, key) {
+	for _, a := range asker.Ask(ctx, command, key) {
 		r := (*Refusal)(nil)
 		switch {
 		case a.Err == nil:

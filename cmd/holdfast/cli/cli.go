@@ -137,7 +137,7 @@ func (a *app) root() *cobra.Command {
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.waitCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
-		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
+		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.manCommand(), a.versionCommand(),
 	)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()

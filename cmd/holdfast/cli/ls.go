@@ -216,7 +216,12 @@ func (a *app) printList(all []holdfast.Record, o *lsOptions) error {
 			Locks  []recordJSON `json:"locks"`
 		}{schema, records}, true)
 	case "table", "wide":
-		return table(a.stdout, o.rows(all))
+		if err := table(a.stdout, o.rows(all)); err != nil {
+			return err
+		}
+		if o.stale {
+			fmt.Fprintln(a.stderr, `"holdfast info NAME" says more about each, and what to do`)
+		}
 	}
 	return nil
 }

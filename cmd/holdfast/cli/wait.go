@@ -93,7 +93,7 @@ func (a *app) untilFree(ctx context.Context, s *session, name string, last *atom
 		r, err := s.Inspect(context.WithoutCancel(ctx), name)
 		switch {
 		case err == nil && r.Kind == "latch":
-			return fmt.Errorf("%w: %s is a latch: holdfast latch wait %s", holdfast.ErrKind, show(name), shellWord(name))
+			return fmt.Errorf("%w: %s is a latch: holdfast latch wait %s", holdfast.ErrKind, show(name), typed(name))
 		case err == nil && len(r.Holders) == 0:
 			return nil
 		case err == nil:

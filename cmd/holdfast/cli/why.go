@@ -52,7 +52,7 @@ func oldest(r *holdfast.Record) time.Duration {
 // suspicious says why a name needs somebody who looks; "": it does not.
 func suspicious(r *holdfast.Record, long time.Duration) string {
 	if r.Damaged != "" {
-		return "damaged: " + oneLine(r.Damaged)
+		return "damaged: nobody can take it until its record is removed at the store"
 	}
 	for i := range r.Holders {
 		if h := &r.Holders[i]; lateRenewal(h) {
@@ -93,7 +93,7 @@ func why(r *holdfast.Record, long time.Duration) []string {
 	var said []string
 	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	remove := func(h *holdfast.Holder) string {
-		return fmt.Sprintf("holdfast break %s --token %d", shellWord(r.Name), h.Token)
+		return fmt.Sprintf("holdfast break %s --token %d", typed(r.Name), h.Token)
 	}
 	held := eldest(r)
 	switch {
@@ -122,7 +122,7 @@ func why(r *holdfast.Record, long time.Duration) []string {
 			say("Its lease is over: the next request takes the name.")
 		}
 	default:
-		say("%s holds it%s.", who(held), renews(held))
+		say("%s has held it %s.", who(held), renews(held))
 		if d := time.Since(held.Since); d > long {
 			say("That is unusually long (--long %s): its work goes on, or hangs. Look at process %d on %s.",
 				span(long), held.PID, show(held.Host))
@@ -152,13 +152,22 @@ func why(r *holdfast.Record, long time.Duration) []string {
 func renews(h *holdfast.Holder) string {
 	ago, known := renewed(h)
 	if !known {
-		return " since " + h.Since.UTC().Format(time.RFC3339) + "; when it renewed last is not known"
+		return "since " + h.Since.UTC().Format(time.RFC3339) + "; when it renewed last is not known"
 	}
-	return fmt.Sprintf(" since %s ago, and renewed its lease %s ago: it lives", rough(time.Since(h.Since)), rough(ago))
+	return fmt.Sprintf("for %s and renewed its lease %s ago, so it lives", rough(time.Since(h.Since)), rough(ago))
 }
 
 // besideText says what other programs keep under the same name.
 func besideText(list []string) string {
 	return fmt.Sprintf("The server has %s, which is not of holdfast. The lock of a program that uses it and this lock do not exclude each other: all programs have to use one of the two.",
 		printable(strings.Join(list, " and ")))
+}
+
+// typed returns a name as a user would type it; NAME stands for one with characters that cannot be
+// seen, which must not reach the terminal.
+func typed(name string) string {
+	if strings.ContainsFunc(name, hidden) {
+		return "NAME"
+	}
+	return shellWord(name)
 }
