@@ -178,7 +178,8 @@ func lacks(got, want string) string {
 		if line == "…" {
 			continue
 		}
-		pattern := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(strings.TrimRight(line, " ")), "…", ".*") + " *$")
+		quoted := regexp.QuoteMeta(strings.TrimRight(line, " "))
+		pattern := regexp.MustCompile("^" + strings.ReplaceAll(quoted, "…", ".*") + " *$")
 		for len(rest) > 0 && !pattern.MatchString(rest[0]) {
 			rest = rest[1:]
 		}

@@ -26,8 +26,6 @@ func (a *app) breakCommand() *cobra.Command {
 		Short: "Take a lock away from its holder",
 		Long:  aboutBreak,
 		Args:  exactly("the name of the lock"),
-
-		ValidArgsFunction: a.completeNames,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if token == 0 {
 				return usagef("--token is missing: holdfast info %s shows the token of each grant", show(args[0]))

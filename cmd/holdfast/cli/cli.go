@@ -135,10 +135,11 @@ func (a *app) root() *cobra.Command {
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
-		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.waitCommand(), a.watchCommand(),
-		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
+		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(),
+		a.waitCommand(), a.watchCommand(), a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
 		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.manCommand(), a.versionCommand(),
 	)
+	a.complete(c)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()
 	for _, sub := range c.Commands() {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +19,22 @@ const (
 	completeMost  = 200 // names
 )
 
-// completeNames completes the name of a lock from the names in use.
-func (a *app) completeNames(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+// complete makes the shell complete the names of locks, for all commands that take one.
+func (a *app) complete(c *cobra.Command) {
+	if words := strings.Fields(c.Use); slices.Contains(words, "NAME") || slices.Contains(words, "[PREFIX]") {
+		c.ValidArgsFunction = a.completeNames
+	}
+	for _, sub := range c.Commands() {
+		a.complete(sub)
+	}
+}
+
+// completeNames completes the name of a lock from the names in use. After the name there is nothing,
+// or a command.
+func (a *app) completeNames(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 && strings.Contains(c.Use, "COMMAND") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
 	var names []string
 	if len(args) == 0 {
 		a.lookUp(func(ctx context.Context, s *session) {

@@ -45,9 +45,8 @@ func (a *app) infoCommand() *cobra.Command {
 		Long:  aboutInfo,
 		Example: `  holdfast info deploy/prod
   if holdfast info -q deploy/prod; then echo taken; fi`,
-		Args:              exactly("the name of the lock"),
-		RunE:              ours(func(c *cobra.Command, args []string) error { return a.info(args[0], o) }),
-		ValidArgsFunction: a.completeNames,
+		Args: exactly("the name of the lock"),
+		RunE: ours(func(c *cobra.Command, args []string) error { return a.info(args[0], o) }),
 	}
 	o.out.register(c, recordFormats...)
 	durationVar(c.Flags(), &o.long, "long", unusuallyLong, "a lock that is held longer is held unusually long")

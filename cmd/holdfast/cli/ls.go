@@ -47,8 +47,6 @@ func (a *app) lsCommand() *cobra.Command {
 		Short: "List the locks in use, with who holds them",
 		Long:  aboutLs,
 		Args:  atMostOne,
-
-		ValidArgsFunction: a.completeNames,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if o.watch && o.out != "table" && o.out != "wide" {
 				return usagef("--watch and -o %s contradict each other: holdfast watch -o jsonl is for programs%s", o.out, helpHint(c))

@@ -13,7 +13,8 @@ const dialLimit = time.Second
 
 // usualPorts are those of the servers of stores, by what the scheme of a URL begins with.
 var usualPorts = []struct{ scheme, port, server string }{
-	{"redis", "6379", "Redis"}, {"valkey", "6379", "Redis"}, {"zookeeper", "2181", "ZooKeeper"}, {"zk", "2181", "ZooKeeper"},
+	{"redis", "6379", "Redis"}, {"valkey", "6379", "Redis"},
+	{"zookeeper", "2181", "ZooKeeper"}, {"zk", "2181", "ZooKeeper"},
 	{"mysql", "3306", "MySQL"}, {"mariadb", "3306", "MySQL"}, {"postgres", "5432", "PostgreSQL"},
 }
 

@@ -30,9 +30,8 @@ func (a *app) waitCommand() *cobra.Command {
 		Long:  aboutWait,
 		Example: `  holdfast wait deploy/prod && echo free
   holdfast wait -w 5m deploy/prod`,
-		Args:              exactly("the name of the lock"),
-		ValidArgsFunction: a.completeNames,
-		RunE:              ours(func(c *cobra.Command, args []string) error { return a.wait(args[0], limit) }),
+		Args: exactly("the name of the lock"),
+		RunE: ours(func(c *cobra.Command, args []string) error { return a.wait(args[0], limit) }),
 	}
 	alsoTimeout(c)
 	c.Flags().VarP(&limit, "wait", "w", "wait at most this long (`SECONDS` or a duration such as 1m30s)")
