@@ -34,8 +34,6 @@ func TestOnlyNewLocksCreateAFile(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Fatalf("doctor: the folder is there: %v", err)
 	}
-	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "latches.db"), "latch", "set", "l", "1")
-	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "sem", "limit", "s", "1")
 	// The folder is not made either: its path may have a typing error.
 	if _, stderr := b.want(78, "--store", url, "run", "a", "--", "true"); !strings.Contains(stderr,
 		"there is no folder "+dir+": correct the path, or make the folder") {
@@ -44,6 +42,8 @@ func TestOnlyNewLocksCreateAFile(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "latches.db"), "latch", "set", "l", "1")
+	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "sem", "limit", "s", "1")
 	made := "holdfast: made a new store: sqlite:" + filepath.Join(dir, "x.db") + "\n"
 	for _, want := range []string{made, ""} {
 		if _, stderr := b.want(0, "--store", url, "run", "a", "--", "true"); stderr != want {

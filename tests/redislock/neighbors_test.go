@@ -32,7 +32,7 @@ func TestNeighbors(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	b := redislock.New(must(rueidisconn.Dial("redis://holdfast:secret@" + server.Addr))(t), nil)
+	b := redislock.New(must(rueidisconn.Dial("redis://holdfast:secret@"+server.Addr))(t), nil)
 	t.Cleanup(func() { _ = b.Close() })
 	if got, err := b.Neighbors(within(t, soon), "job"); !errors.Is(err, fs.ErrPermission) || len(got) != 0 {
 		t.Errorf("%q, %v", got, err)
