@@ -136,7 +136,8 @@ func (a *app) root() *cobra.Command {
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(),
-		a.waitCommand(), a.watchCommand(), a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
+		a.waitCommand(), a.watchCommand(), a.breakCommand(), a.semCommand(), a.latchCommand(),
+		a.initCommand(), a.doctorCommand(), a.labCommand(),
 		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.manCommand(), a.versionCommand(),
 	)
 	a.complete(c)
