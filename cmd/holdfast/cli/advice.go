@@ -54,7 +54,10 @@ func (a *app) advice(err error) string {
 	case errors.Is(err, holdfast.ErrRefused) && a.store == "" && !password && os.Getenv(envHeld) != "":
 		return `inside "holdfast run" there is no password in ` + envURL + `: set it again, or give the URL with --store`
 	case errors.As(err, &refusal):
-		return refusalAdvice(refusal, u)
+		return refusalAdvice(refusal.Code, refusal.Error(), refusal.Primary, u)
+	case strings.HasSuffix(u.Scheme, "+quorum") && ofServer.MatchString(err.Error()):
+		said := ofServer.FindStringSubmatch(err.Error())
+		return refusalAdvice(said[1], said[0], "", u)
 	case noSpace(err):
 		return "free space there, and look with df -h; locks that are held stay held until their leases end"
 	case errors.Is(err, holdfast.ErrRefused) && a.local() && strings.Contains(err.Error(), " belongs to "):
@@ -97,13 +100,17 @@ var (
 	withoutTLS = strings.NewReplacer("rediss", "redis", "valkeys", "valkey", "zookeepers", "zookeeper", "zks", "zk")
 )
 
-// refusalAdvice says what to do about a refusal of Redis.
-func refusalAdvice(r *redislock.Refusal, u *url.URL) string {
-	switch r.Code {
+// ofServer finds the refusal of one server of a quorum, whose error is not that of its servers.
+var ofServer = regexp.MustCompile(`\((NOAUTH|NOPERM|MISCONF|OOM)\b[^)]*`)
+
+// refusalAdvice says what to do about a refusal of Redis, from the code of the reply, what was said,
+// and the primary of a replica.
+func refusalAdvice(code, said, primary string, u *url.URL) string {
+	switch code {
 	case "NOAUTH":
 		return "the URL has a place for it: redis://[USER]:PASSWORD@HOST"
 	case "NOPERM":
-		if missing := missingRight(r.Error(), u); missing != "" {
+		if missing := missingRight(said, u); missing != "" {
 			user := u.User.Username()
 			if user == "" {
 				user = "default"
@@ -112,7 +119,7 @@ func refusalAdvice(r *redislock.Refusal, u *url.URL) string {
 				user, missing)
 		}
 	case "READONLY":
-		if r.Primary != "" {
+		if primary != "" {
 			return "use that server"
 		}
 	case "MISCONF":

@@ -38,6 +38,8 @@ func TestAdvice(t *testing.T) {
 		{"zks://h", silent, "same URL without TLS begins with zk://"},
 		{"valkey://h", closed, "it may speak TLS only: such a URL begins with valkeys://"},
 		{"rediss://h", closed, ""},
+		{"redis+quorum://h:1,i:2,j:3", fmt.Errorf("%w: 2 of 3 servers failed: h:1: memory is full (OOM command not …); i:2: x",
+			holdfast.ErrRefused), "; raise maxmemory"},
 		{"redis://127.0.0.1:1", silent, "; no connection is possible either: "},
 		{"redis://u:p@127.0.0.1:1,127.0.0.1:1", silent, "; no connection is possible either: "},
 		{"redis+unix:///nowhere", silent, ""},

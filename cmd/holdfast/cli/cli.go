@@ -70,6 +70,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast run -n backup -- ./backup.sh         run only if the lock is free
   holdfast elect api -- ./serve                 run on one machine; another takes over if it fails
   holdfast ls                                   list the locks in use and their holders
+  holdfast info deploy/prod                     show why a lock is taken, and what to do
   holdfast top                                  the same, as it changes, the most troubled first
   holdfast watch deploy/                        show who takes and frees them, as it happens
   holdfast doctor                               find settings of a store that endanger locks
