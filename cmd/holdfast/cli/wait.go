@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -46,14 +45,12 @@ func (a *app) wait(name string, limit seconds) error {
 	a.bound(limit)
 	ctx, detach := cancelOnSignal(catchSignals())
 	err := a.existing(ctx, func(s *session) error {
-		ctx := ctx
+		over := make(<-chan time.Time) // never
 		if limit.set {
-			bounded, cancel := context.WithTimeout(ctx, limit.d)
-			defer cancel()
-			ctx = bounded
+			over = time.After(limit.d)
 		}
 		var last atomic.Pointer[holdfast.Record]
-		return s.showDuring(ctx, func() error { return a.untilFree(ctx, s, name, &last) },
+		return s.showDuring(ctx, func() error { return a.untilFree(ctx, s, name, over, &last) },
 			func(context.Context) (line, key string) {
 				r := last.Load()
 				if r == nil || len(r.Holders) == 0 {
@@ -69,8 +66,10 @@ func (a *app) wait(name string, limit seconds) error {
 	return err
 }
 
-// untilFree reads the record when the store hints at a change, and from time to time.
-func (a *app) untilFree(ctx context.Context, s *session, name string, last *atomic.Pointer[holdfast.Record]) error {
+// untilFree reads the record when the store hints at a change, and from time to time, until over. It
+// notes the last one.
+func (a *app) untilFree(ctx context.Context, s *session, name string, over <-chan time.Time,
+	last *atomic.Pointer[holdfast.Record]) error {
 	hints := make(chan struct{}, 1)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -89,8 +88,10 @@ func (a *app) untilFree(ctx context.Context, s *session, name string, last *atom
 	tick := time.NewTicker(waitAgain)
 	defer tick.Stop()
 	for silent := false; ; {
-		r, err := s.Inspect(context.WithoutCancel(ctx), name)
+		r, err := s.Inspect(ctx, name)
 		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
 		case err == nil && r.Kind == "latch":
 			return fmt.Errorf("%w: %s is a latch: holdfast latch wait %s", holdfast.ErrKind, show(name), typed(name))
 		case err == nil && len(r.Holders) == 0:
@@ -108,9 +109,8 @@ func (a *app) untilFree(ctx context.Context, s *session, name string, last *atom
 		case <-hints:
 		case <-tick.C:
 		case <-ctx.Done():
-			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return ctx.Err()
-			}
+			return ctx.Err()
+		case <-over:
 			return a.notFree(name, last.Load())
 		}
 	}
