@@ -50,10 +50,15 @@ func (a *app) advice(err error) string {
 		u.Scheme == "zookeepers" || u.Scheme == "zks"
 	plain := strings.HasPrefix(u.Scheme, "redis") || strings.HasPrefix(u.Scheme, "valkey")
 	refusal := (*redislock.Refusal)(nil)
+	known := errors.As(err, &refusal)
+	mayLackPassword := errors.Is(err, holdfast.ErrRefused) &&
+		(!known || refusal.Code == "NOAUTH" || refusal.Code == "WRONGPASS")
 	switch {
-	case errors.Is(err, holdfast.ErrRefused) && a.store == "" && !password && os.Getenv(envHeld) != "":
+	case errors.Is(err, holdfast.ErrDamaged):
+		return "no request for this name works until its record is removed at the store; other names are not affected (docs/oncall.md)"
+	case mayLackPassword && a.store == "" && !password && os.Getenv(envHeld) != "":
 		return `inside "holdfast run" there is no password in ` + envURL + `: set it again, or give the URL with --store`
-	case errors.As(err, &refusal):
+	case known:
 		return refusalAdvice(refusal.Code, refusal.Error(), refusal.Primary, u)
 	case strings.HasSuffix(u.Scheme, "+quorum") && ofServer.MatchString(err.Error()):
 		said := ofServer.FindStringSubmatch(err.Error())

@@ -38,6 +38,8 @@ func TestAdvice(t *testing.T) {
 		{"zks://h", silent, "same URL without TLS begins with zk://"},
 		{"valkey://h", closed, "it may speak TLS only: such a URL begins with valkeys://"},
 		{"rediss://h", closed, ""},
+		{"redis://h", refused("DAMAGED hf:{00}:l:x: nonsense"), "; no request for this name works until"},
+		{"sqlite:x", fmt.Errorf("%w: x", holdfast.ErrDamaged), "; no request for this name works until"},
 		{"redis+quorum://h:1,i:2,j:3", fmt.Errorf("%w: 2 of 3 servers failed: h:1: memory is full (OOM command not …); i:2: x",
 			holdfast.ErrRefused), "; raise maxmemory"},
 		{"redis://127.0.0.1:1", silent, "; no connection is possible either: "},
@@ -68,6 +70,9 @@ func TestAdvice(t *testing.T) {
 	t.Setenv(envURL, "redis://u@h")
 	const nested = `inside "holdfast run" there is no password`
 	if text := (&app{}).withAdvice(refused("NOAUTH x")); !strings.Contains(text, nested) {
+		t.Error(text)
+	}
+	if text := (&app{}).withAdvice(refused("OOM x")); !strings.HasSuffix(text, "; raise maxmemory, or remove keys of other programs") {
 		t.Error(text)
 	}
 }
