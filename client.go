@@ -40,6 +40,10 @@ type Config struct {
 	// Labels are shown to operators and waiters with every lease of this client.
 	Labels map[string]string
 
+	// Command is the command line of this program, for operators. Everybody who may read the store can
+	// see it, so leave it empty if its arguments may contain secrets. Default: none.
+	Command string
+
 	// Logger gets a warning for each lost lease. For an outage of the store it gets a warning when
 	// the first renewal fails, then one a minute (a TTL, if that is longer), and one when the
 	// outage is over. A separate goroutine calls it. If it is too slow, warnings are dropped, and
@@ -201,12 +205,14 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	c.observeExchanges()
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {
-		return nil, fmt.Errorf("holdfast: %w labels: %d bytes encoded; allowed are %d", ErrInvalid, len(c.info),
-			driver.MaxInfo/2)
+		return nil, fmt.Errorf("holdfast: %w labels and command line: %d bytes encoded; allowed are %d", ErrInvalid,
+			len(c.info), driver.MaxInfo/2)
 	}
 	if err := c.openSession(ctx); err != nil {
 		return nil, fmt.Errorf("holdfast: open %s: %w", backend.Name(), err)
 	}
+	c.self.LeaseMS = c.TTL().Milliseconds() // which the store has granted
+	c.info = c.self.String()
 	c.workCtx, c.cancelWork = context.WithCancel(context.Background())
 	c.openCtx, c.beginClose = context.WithCancel(c.workCtx)
 	c.renewAt = c.now() + c.TTL()/3
@@ -339,7 +345,7 @@ func (c *Client) coarseNow() time.Duration {
 
 // self returns what this client tells the store about itself.
 func self(cfg *Config) driver.Info {
-	i := driver.Info{PID: os.Getpid(), Program: cfg.Program, Labels: cfg.Labels}
+	i := driver.Info{PID: os.Getpid(), Program: cfg.Program, Labels: cfg.Labels, Command: cfg.Command}
 	i.Host, _ = os.Hostname()
 	if u, err := user.Current(); err == nil {
 		i.User = u.Username

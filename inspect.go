@@ -19,6 +19,7 @@ type Holder struct {
 	Program string
 	Note    string
 	Labels  map[string]string
+	Command string // its command line; "" unless it was told to show it
 
 	ID      string        // of the grant, or of the place in the queue
 	Shared  bool          // holds or wants the lock for reading
@@ -27,6 +28,11 @@ type Holder struct {
 	Since   time.Time     // when it was granted, or joined the queue
 	Left    time.Duration // until it expires unless renewed; 0 if another program's is not known
 	Kept    bool          // released, but the name is kept for a minimum hold
+
+	// Lease is how long the grant or place lasts after a renewal, as its client says; Lease less Left
+	// is how long ago the last renewal was. 0: not known. Stores whose leases end with a session
+	// (ZooKeeper) report no renewals: there Left is the whole timeout of the session.
+	Lease time.Duration
 }
 
 // String returns one line for people: deploy.sh (ci@runner-7:4211) "release 12" for 12s.
@@ -204,6 +210,7 @@ func holder(h *driver.Holder) *Holder {
 	i := driver.ParseInfo(h.Info)
 	return &Holder{
 		Host: i.Host, PID: i.PID, User: i.User, Program: i.Program, Note: i.Note, Labels: i.Labels,
+		Command: i.Command, Lease: max(0, time.Duration(i.LeaseMS)*time.Millisecond),
 		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
 	}

@@ -130,10 +130,13 @@ func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Opt
 
 // describe returns the Info of a lock with these options.
 func (c *Client) describe(o *options) string {
-	if o.note == "" && o.labels == nil {
+	if o.note == "" && o.labels == nil && o.maxHold == 0 {
 		return c.info
 	}
 	i := c.self
+	if o.maxHold > 0 {
+		i.LeaseMS = 0 // its last renewals make it last shorter and shorter
+	}
 	i.Note = o.note
 	i.Labels = mergeLabels(o.labels, i.Labels)
 	return i.String()

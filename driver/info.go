@@ -29,6 +29,13 @@ type Info struct {
 	Program string            `json:"prog,omitempty"`
 	Note    string            `json:"note,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
+
+	// Command is the command line. It may contain secrets, so a client sends it only if it is told to.
+	Command string `json:"cmd,omitempty"`
+
+	// LeaseMS is how long a renewal makes the lease last, in milliseconds. 0: not known, or not the
+	// same for every renewal. It is the client's word, as all of Info is: a store does not use it.
+	LeaseMS int64 `json:"lease,omitempty"`
 }
 
 // String encodes i for a store: one line of JSON.

@@ -3,7 +3,7 @@
 // imports that store's package instead, and links less.
 //
 //	memory:                    this process only, for trials
-//	sqlite:PATH                a file, shared by the processes of this machine
+//	sqlite:PATH                a file, shared by the processes of this machine; its folder exists
 //	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
 //	rediss://...               the same over TLS
 //	redis+unix://[USER:PASSWORD@]/PATH[?db=N]
@@ -43,6 +43,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -65,6 +66,14 @@ func (s *Store) Watch(ctx context.Context, prefix string, changed func(name stri
 	return driver.Watch(ctx, s.Backend, prefix, changed)
 }
 
+// Neighbors implements driver.Neighbor, if the store does; other stores have none.
+func (s *Store) Neighbors(ctx context.Context, name string) ([]string, error) {
+	if n, ok := s.Backend.(driver.Neighbor); ok {
+		return n.Neighbors(ctx, name)
+	}
+	return nil, nil
+}
+
 // available are the schemes that Open knows, without their variants over TLS.
 const available = "sqlite:PATH, redis://, redis+sentinel://, redis+cluster://, redis+quorum://, redis+unix://, " +
 	"zookeeper://, mysql://, mariadb://, postgres:// and memory:"
@@ -75,6 +84,8 @@ var (
 		"pg": "postgres", "pgx": "postgres", "psql": "postgres", "pgsql": "postgres", "postgre": "postgres",
 		"mysqlx": "mysql", "maria": "mariadb", "zoo": "zookeeper", "file": "sqlite", "sqlite3": "sqlite", "mem": "memory",
 		"redis-sentinel": "redis+sentinel", "sentinel": "redis+sentinel", "redis-cluster": "redis+cluster",
+		"redsi": "redis", "reddis": "redis", "redis-tls": "rediss", "postgress": "postgres", "postgressql": "postgres",
+		"mysqls": "mysql", "zookeper": "zookeeper", "sqllite": "sqlite", "sqlite2": "sqlite",
 		"redis-socket": "redis+unix", "redis-quorum": "redis+quorum", "redlock": "redis+quorum",
 	}
 	ports = map[string]string{
@@ -139,6 +150,9 @@ func dispatch(url string, dial Dialer) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := slashes(url, scheme, rest); err != nil {
+		return nil, err
+	}
 	if slices.Contains(redisSchemes, scheme) {
 		return openRedis(url, dial)
 	}
@@ -150,6 +164,9 @@ func dispatch(url string, dial Dialer) (*Store, error) {
 		return &Store{Backend: memlock.New()}, nil
 	case "sqlite":
 		path, err := sqlitePath(rest)
+		if err == nil {
+			err = hasFolder(path)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -169,6 +186,9 @@ func dispatch(url string, dial Dialer) (*Store, error) {
 // cutScheme returns the scheme, which dispatch knows, and the text after its colon.
 func cutScheme(url string) (scheme, rest string, err error) {
 	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok && (scheme == "localhost" || scheme == "127.0.0.1") {
+		return "", "", invalid("it has no scheme; did you mean redis://%s:6379?", scheme)
+	}
 	if !ok || scheme == "" {
 		return "", "", invalid("it has no scheme")
 	}
@@ -196,6 +216,32 @@ func cutScheme(url string) (scheme, rest string, err error) {
 	return "", "", invalid("the scheme %s: is unknown", scheme)
 }
 
+// slashes refuses a URL of servers without its //, with the URL that was most likely meant.
+func slashes(url, scheme, rest string) error {
+	if scheme == "memory" || scheme == "sqlite" || strings.HasPrefix(rest, "//") {
+		return nil
+	}
+	said := "it has no // after the scheme"
+	if hosts := strings.TrimLeft(rest, "/"); plain.MatchString(hosts) && scheme != "unix" && scheme != "redis+unix" {
+		return invalid("%s; did you mean %s://%s?", said, url[:len(scheme)], hosts)
+	}
+	return invalid("%s, as in %s://%s", said, url[:len(scheme)], usual[scheme])
+}
+
+// usual are the shortest URLs of the schemes that have servers, after the //.
+var usual = map[string]string{
+	"redis": "localhost:6379", "rediss": "localhost:6379", "redis+unix": "/run/redis.sock", "unix": "/run/redis.sock",
+	"redis+sentinel": "localhost:26379/mymaster", "rediss+sentinel": "localhost:26379/mymaster",
+	"redis+cluster": "localhost:6379", "rediss+cluster": "localhost:6379",
+	"redis+quorum": "r1,r2,r3", "rediss+quorum": "r1,r2,r3",
+	"zookeeper": "localhost:2181", "zk": "localhost:2181", "zookeepers": "localhost:2281", "zks": "localhost:2281",
+	"mysql": "root@localhost/locks", "mariadb": "root@localhost/locks",
+	"postgres": "localhost/locks", "postgresql": "localhost/locks",
+}
+
+// plain matches hosts with ports, and a path: no part of it can be a password.
+var plain = regexp.MustCompile(`^[\w.-]+(:\d{1,5})?(,[\w.-]+(:\d{1,5})?)*(/[\w./-]*)?$`)
+
 // asRedis returns a URL of Valkey as one of Redis, whose protocol it speaks.
 func asRedis(url string) string {
 	scheme, rest, ok := strings.Cut(url, ":")
@@ -210,7 +256,7 @@ func asRedis(url string) string {
 // anywhere in an invalid URL.
 func invalid(format string, args ...any) error {
 	said := fmt.Sprintf(format, args...)
-	if strings.HasSuffix(said, "?") { // the question says more than the list
+	if strings.HasSuffix(said, "?") || strings.Contains(said, ", as in ") { // this says more than the list
 		return fmt.Errorf("%w store URL: %s", driver.ErrInvalid, said)
 	}
 	return fmt.Errorf("%w store URL: %s; allowed are %s", driver.ErrInvalid, said, available)

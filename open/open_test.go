@@ -69,6 +69,11 @@ func TestOpenRefusesNonsense(t *testing.T) {
 func TestOpenSuggests(t *testing.T) {
 	for url, want := range map[string]string{
 		"localhost:6379":       "it has no scheme; did you mean redis://localhost:6379?",
+		"localhost":            "it has no scheme; did you mean redis://localhost:6379?",
+		"redis:/localhost":     "it has no // after the scheme; did you mean redis://localhost?",
+		"redis:h:7/2":          "it has no // after the scheme; did you mean redis://h:7/2?",
+		"redis:u:s3cret@h":     "it has no // after the scheme, as in redis://localhost:6379",
+		"redsi://h":            "the scheme redsi: is unknown; did you mean redis://?",
 		"db-1.example:5432/d":  "it has no scheme; did you mean postgres://db-1.example:5432?",
 		"pgsql://h/d":          "the scheme pgsql: is unknown; did you mean postgres://?",
 		"sqlite3:x.db":         "the scheme sqlite3: is unknown; did you mean sqlite:?",

@@ -7,3 +7,6 @@ func ownFolder(string) error { return nil }
 
 // mayCreate does nothing: these systems have no sudo.
 func mayCreate(string) error { return nil }
+
+// foreignFile is for systems whose files have an owner.
+func foreignFile(string) string { return "" }

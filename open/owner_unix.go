@@ -5,6 +5,7 @@ package open
 import (
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -54,4 +55,31 @@ func ownedBy(dir string, users ...int) error {
 		return fmt.Errorf("%s belongs to user %d, who could exchange the store; this is user %d", dir, st.Uid, os.Geteuid())
 	}
 	return nil
+}
+
+// foreignFile says whom a file belongs to that this user may not use, or else its nearest folder that
+// this user can see; "": it belongs to this user.
+func foreignFile(path string) string {
+	for at := path; ; at = filepath.Dir(at) {
+		fi, err := os.Stat(at)
+		switch {
+		case err != nil && at != filepath.Dir(at):
+			continue
+		case err != nil:
+			return ""
+		}
+		st, ok := fi.Sys().(*syscall.Stat_t)
+		if !ok || int(st.Uid) == os.Geteuid() {
+			return ""
+		}
+		return fmt.Sprintf("%s belongs to %s, and this is %s", at, userOf(int(st.Uid)), userOf(os.Geteuid()))
+	}
+}
+
+// userOf returns the name of a user, or the number.
+func userOf(id int) string {
+	if u, err := user.LookupId(strconv.Itoa(id)); err == nil {
+		return u.Username
+	}
+	return "user " + strconv.Itoa(id)
 }

@@ -66,6 +66,7 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	f.Server = ""
 	b.lookForMoves(ctx, asker, &f)
 	b.lookAtUsers(ctx, asker, &f)
+	lookForFlushes(ctx, asker, &f)
 	if err := b.tryScripts(ctx, &f); err != nil {
 		return f.List, err
 	}

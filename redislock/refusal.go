@@ -86,7 +86,7 @@ func ServerError(text string, cause error, moves bool) error {
 			e.text = rest
 		case r.meaning == "":
 			e.text = said
-		case code == "NOAUTH": // the rest is about the protocol
+		case code == "NOAUTH", code == "MISCONF": // the rest is about the protocol, or long and about a log
 			e.text = r.meaning + " (" + code + ")"
 		default:
 			e.text = r.meaning + " (" + said + ")"

@@ -119,7 +119,7 @@ func TestDoctorRedis(t *testing.T) {
 	// Unknown settings may be dangerous, and their texts have no password.
 	few := strings.Replace(url, "locker", "few", 1)
 	b.notFine(1,
-		"unknown connections, unknown eviction, unknown output-buffer, unknown persistence, unknown replicas, unknown role, unknown script-limit, unknown users, unknown version", "--store", few)
+		"unknown connections, unknown eviction, unknown flushes, unknown output-buffer, unknown persistence, unknown replicas, unknown role, unknown script-limit, unknown users, unknown version", "--store", few)
 	out, stderr = b.want(1, "doctor", "--store", few)
 	if !strings.HasPrefix(out[strings.IndexByte(out, '\n')+2:], "UNKNOWN !  redis.eviction\n") ||
 		!strings.Contains(out, "\nUNKNOWN    redis.role\n") || strings.Contains(out+stderr, "c4nary") {

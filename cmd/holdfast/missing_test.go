@@ -34,9 +34,22 @@ func TestOnlyNewLocksCreateAFile(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Fatalf("doctor: the folder is there: %v", err)
 	}
+	// The folder is not made either: its path may have a typing error.
+	if _, stderr := b.want(78, "--store", url, "run", "a", "--", "true"); !strings.Contains(stderr,
+		"there is no folder "+dir+": correct the path, or make the folder") {
+		t.Errorf("%q", stderr)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "latches.db"), "latch", "set", "l", "1")
 	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "sem", "limit", "s", "1")
-	b.want(0, "--store", url, "run", "a", "--", "true")
+	made := "holdfast: made a new store: sqlite:" + filepath.Join(dir, "x.db") + "\n"
+	for _, want := range []string{made, ""} {
+		if _, stderr := b.want(0, "--store", url, "run", "a", "--", "true"); stderr != want {
+			t.Errorf("%q, want %q", stderr, want)
+		}
+	}
 	b.want(0, "--store", url, "ls")
 	b.want(0, "ls") // the file of the user: it has no locks yet
 }

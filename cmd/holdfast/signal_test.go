@@ -129,3 +129,29 @@ func TestStopAndContinueWithoutTerminal(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, cmd.err.String())
 	}
 }
+
+// A stop that somebody sends to holdfast stops it and its command, and not the script that runs it.
+func TestStopIsForHoldfastAlone(t *testing.T) {
+	b := newBench(t)
+	cmd := b.process(exec.Command("sh", "-c", `$H run a -- sh -c 'echo $$ >$D/ready; exec sleep 1000' & echo $! >$D/holdfast; wait`))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a group that is not orphaned
+	cmd.begin()
+	child := b.pid("ready")
+	holdfast := b.pid("holdfast")
+	if err := syscall.Kill(holdfast, syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the command stops", func() bool { return stopped(child) })
+	b.until("holdfast stops", func() bool { return stopped(holdfast) })
+	if stopped(cmd.Process.Pid) {
+		t.Error("the script has stopped, too")
+	}
+	if err := syscall.Kill(holdfast, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the command goes on", func() bool { return !stopped(child) })
+	if err := syscall.Kill(holdfast, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	cmd.code()
+}

@@ -162,7 +162,7 @@ func (b *bench) outage(url string, harm func()) {
 			b.Errorf("%q: exit code %d", p.Args[1:], code)
 		}
 		stderr := p.err.String()
-		_, last, noticed := strings.Cut(stderr, "has not answered for 3s; giving up after 15s at the latest\n")
+		_, last, noticed := strings.Cut(stderr, "s at the latest\n")
 		if !noticed {
 			last = stderr
 		}

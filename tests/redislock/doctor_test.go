@@ -75,7 +75,7 @@ func TestDoctorSound(t *testing.T) {
 				t.Errorf("not fine: %s", got)
 			}
 			want := []string{"redis.clock", "redis.cluster", "redis.connections", "redis.disk", "redis.eviction",
-				"redis.latency", "redis.output-buffer",
+				"redis.flushes", "redis.latency", "redis.output-buffer",
 				"redis.persistence", "redis.records", "redis.replicas", "redis.role", "redis.script-limit", "redis.scripts",
 				"redis.users", "redis.version", "redis.wakeups"}
 			if got := slices.Sorted(maps.Keys(by)); !slices.Equal(got, want) {
@@ -148,7 +148,7 @@ func TestDoctorPermissions(t *testing.T) {
 		return must(rueidisconn.Dial("redis://" + user + ":secret@" + server.Addr))(t)
 	}
 	by := diagnose(t, dial("holdfast"), 15*time.Second)
-	const want = "connections unknown, eviction unknown, output-buffer unknown, persistence unknown, replicas unknown, role unknown, script-limit unknown, users unknown, version unknown"
+	const want = "connections unknown, eviction unknown, flushes unknown, output-buffer unknown, persistence unknown, replicas unknown, role unknown, script-limit unknown, users unknown, version unknown"
 	if got := unlike(by); got != want {
 		t.Errorf("not fine: %q, want %q", got, want)
 	}

@@ -267,8 +267,12 @@ func (j *job) stopped(by syscall.Signal) {
 	}
 }
 
-// suspend stops this process and its group until it is continued.
+// suspend stops this process until it is continued, and with it its group if the command has stopped
+// by itself or by a key of the terminal: a script in that group waits for this process, and the shell
+// above waits for the script. A stop that somebody sent to this process is for it alone; a terminal
+// has sent it to the others, too.
 func (j *job) suspend() {
+	group := !j.asked
 	j.asked = false
 	if j.resume != nil {
 		return
@@ -276,7 +280,15 @@ func (j *job) suspend() {
 	j.term.reclaim(j.pid)
 	// Here this process stops. If it does not, because nobody could continue it, the command must
 	// not stay stopped either.
-	j.undo, j.resume = stopSelf(), time.After(stopTime)
+	j.undo, j.resume = stopSelf(group), time.After(stopTime)
+}
+
+// whom returns what kill takes for this process, or for its group.
+func whom(group bool) int {
+	if group {
+		return 0
+	}
+	return os.Getpid()
 }
 
 // catchAgain makes this process catch SIGTSTP again.

@@ -28,13 +28,13 @@ func keepActions() (restore func()) {
 	}
 }
 
-// stopSelf stops the group of this process as a terminal would. It returns at once if nobody could
+// stopSelf stops this process, or its group as a terminal would. It returns at once if nobody could
 // continue it: in an orphaned group the kernel ignores SIGTSTP. Package signal never restores the
 // default action once it has caught SIGTSTP, so stopSelf sets it. undo catches the signal again.
-func stopSelf() (undo func()) {
+func stopSelf(group bool) (undo func()) {
 	old := new(action)
 	sigaction(syscall.SIGTSTP, new(action), old)
-	_ = syscall.Kill(0, syscall.SIGTSTP)
+	_ = syscall.Kill(whom(group), syscall.SIGTSTP)
 	return func() { sigaction(syscall.SIGTSTP, old, nil) }
 }
 

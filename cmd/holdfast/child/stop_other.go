@@ -7,10 +7,10 @@ import "syscall"
 // keepActions does nothing: here a signal that package signal has caught or ignored stays so.
 func keepActions() (restore func()) { return func() {} }
 
-// stopSelf stops the group of this process as a terminal would. It returns at once if nobody could
+// stopSelf stops this process, or its group as a terminal would. It returns at once if nobody could
 // continue it: in an orphaned group the kernel ignores the signal. Package signal never restores
 // the default action of SIGTSTP once it has caught that; SIGTTIN still has its default action.
-func stopSelf() (undo func()) {
-	_ = syscall.Kill(0, syscall.SIGTTIN)
+func stopSelf(group bool) (undo func()) {
+	_ = syscall.Kill(whom(group), syscall.SIGTTIN)
 	return func() {}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -32,7 +33,7 @@ func (a *app) withAdvice(err error) string {
 	if advice := a.advice(err); advice != "" {
 		return text + "; " + advice
 	}
-	if h := (hinted{}); errors.As(err, &h) {
+	if h := (hinted{}); errors.As(err, &h) && !strings.Contains(text, "holdfast init") { // that says what to do
 		return text + `; "holdfast doctor" may say more about the store`
 	}
 	return text
@@ -49,18 +50,54 @@ func (a *app) advice(err error) string {
 		u.Scheme == "zookeepers" || u.Scheme == "zks"
 	plain := strings.HasPrefix(u.Scheme, "redis") || strings.HasPrefix(u.Scheme, "valkey")
 	refusal := (*redislock.Refusal)(nil)
+	known := errors.As(err, &refusal)
+	mayLackPassword := errors.Is(err, holdfast.ErrRefused) &&
+		(!known || refusal.Code == "NOAUTH" || refusal.Code == "WRONGPASS")
 	switch {
-	case errors.Is(err, holdfast.ErrRefused) && a.store == "" && !password && os.Getenv(envHeld) != "":
+	case errors.Is(err, holdfast.ErrDamaged):
+		return "no request for this name works until its record is removed at the store; other names are not affected (docs/oncall.md)"
+	case mayLackPassword && a.store == "" && !password && os.Getenv(envHeld) != "":
 		return `inside "holdfast run" there is no password in ` + envURL + `: set it again, or give the URL with --store`
-	case errors.As(err, &refusal):
-		return refusalAdvice(refusal, u)
+	case known:
+		return refusalAdvice(refusal.Code, refusal.Error(), refusal.Primary, u)
+	case strings.HasSuffix(u.Scheme, "+quorum") && ofServer.MatchString(err.Error()):
+		said := ofServer.FindStringSubmatch(err.Error())
+		return refusalAdvice(said[1], said[0], "", u)
+	case noSpace(err):
+		return "free space there, and look with df -h; locks that are held stay held until their leases end"
+	case errors.Is(err, holdfast.ErrRefused) && a.local() && strings.Contains(err.Error(), " belongs to "):
+		return "run holdfast as that user, or name another store with --store"
+	case errors.Is(err, holdfast.ErrRefused) && strings.Contains(err.Error(), "; its primary is "):
+		return "use that server"
 	case late(err) && secure:
 		return "a server that does not speak TLS at this port never answers: the same URL without TLS begins with " +
 			withoutTLS.Replace(u.Scheme) + "://"
 	case errors.Is(err, io.EOF) && plain && !secure:
-		return "it may speak TLS only: such a URL begins with " + withTLS.Replace(u.Scheme) + "://"
+		return "it may speak TLS only: such a URL begins with " + withTLS.Replace(u.Scheme) + ":// (or it is no Redis)"
+	case strings.Contains(err.Error(), "unknown message type") && plain:
+		return "what answers there is no Redis"
+	case noTLS.MatchString(err.Error()) && asksForTLS.MatchString(u.RawQuery):
+		return "the URL asks for TLS (tls, sslmode): leave that out, or turn TLS on at the server"
+	case late(err) && isOutage(err):
+		return silentServers(a.url())
 	}
 	return ""
+}
+
+var (
+	noTLS      = regexp.MustCompile("server (does not support|refused) TLS")
+	asksForTLS = regexp.MustCompile("tls=|sslmode=(require|verify)")
+)
+
+// local reports whether the store is a file.
+func (a *app) local() bool {
+	scheme, _, _ := strings.Cut(a.url(), ":")
+	return a.url() == "" || strings.EqualFold(scheme, "sqlite")
+}
+
+// noSpace reports whether a disk is full; drivers have different errors for it.
+func noSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "the file system has no space")
 }
 
 var (
@@ -68,13 +105,17 @@ var (
 	withoutTLS = strings.NewReplacer("rediss", "redis", "valkeys", "valkey", "zookeepers", "zookeeper", "zks", "zk")
 )
 
-// refusalAdvice says what to do about a refusal of Redis.
-func refusalAdvice(r *redislock.Refusal, u *url.URL) string {
-	switch r.Code {
+// ofServer finds the refusal of one server of a quorum, whose error is not that of its servers.
+var ofServer = regexp.MustCompile(`\((NOAUTH|NOPERM|MISCONF|OOM)\b[^)]*`)
+
+// refusalAdvice says what to do about a refusal of Redis, from the code of the reply, what was said,
+// and the primary of a replica.
+func refusalAdvice(code, said, primary string, u *url.URL) string {
+	switch code {
 	case "NOAUTH":
 		return "the URL has a place for it: redis://[USER]:PASSWORD@HOST"
 	case "NOPERM":
-		if missing := missingRight(r.Error(), u); missing != "" {
+		if missing := missingRight(said, u); missing != "" {
 			user := u.User.Username()
 			if user == "" {
 				user = "default"
@@ -83,7 +124,7 @@ func refusalAdvice(r *redislock.Refusal, u *url.URL) string {
 				user, missing)
 		}
 	case "READONLY":
-		if r.Primary != "" {
+		if primary != "" {
 			return "use that server"
 		}
 	case "MISCONF":

@@ -38,7 +38,18 @@ func TestAdvice(t *testing.T) {
 		{"zks://h", silent, "same URL without TLS begins with zk://"},
 		{"valkey://h", closed, "it may speak TLS only: such a URL begins with valkeys://"},
 		{"rediss://h", closed, ""},
-		{"redis://h", silent, ""},
+		{"redis://h", refused("DAMAGED hf:{00}:l:x: nonsense"), "; no request for this name works until"},
+		{"sqlite:x", fmt.Errorf("%w: x", holdfast.ErrDamaged), "; no request for this name works until"},
+		{"redis+quorum://h:1,i:2,j:3", fmt.Errorf("%w: 2 of 3 servers failed: h:1: memory is full (OOM command not …); i:2: x",
+			holdfast.ErrRefused), "; raise maxmemory"},
+		{"redis://127.0.0.1:1", silent, "; no connection is possible either: "},
+		{"redis://u:p@127.0.0.1:1,127.0.0.1:1", silent, "; no connection is possible either: "},
+		{"redis+unix:///nowhere", silent, ""},
+		{"sqlite:x", fmt.Errorf("%w: open x: it belongs to root, and this is ci", holdfast.ErrRefused),
+			"; run holdfast as that user"},
+		{"redis://h", fmt.Errorf("%w: h is a replica; its primary is i:1", holdfast.ErrRefused), "; use that server"},
+		{"mysql://u@h/d?tls=true", fmt.Errorf("%w: TLS requested but server does not support TLS", holdfast.ErrUnavailable),
+			"; the URL asks for TLS"},
 		{"postgres://h/d", closed, ""},
 		{"redis://h", refused("LOADING Redis is loading the dataset in memory"), ""},
 	} {
@@ -59,6 +70,9 @@ func TestAdvice(t *testing.T) {
 	t.Setenv(envURL, "redis://u@h")
 	const nested = `inside "holdfast run" there is no password`
 	if text := (&app{}).withAdvice(refused("NOAUTH x")); !strings.Contains(text, nested) {
+		t.Error(text)
+	}
+	if text := (&app{}).withAdvice(refused("OOM x")); !strings.Contains(text, "; raise maxmemory, or ") {
 		t.Error(text)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 const aboutBreak = `End the grant of NAME that has token T, and grant the lock to the next waiter.
 "holdfast info NAME" shows the token. It protects a client that got the lock since you looked.
+A name that is only kept for a minimum hold (--every, --min-hold) becomes free: nobody holds it.
 
 The holder learns of it at its next renewal, normally within a third of its TTL (5s by
 default). If it cannot reach the store, it goes on until its lease ends. Only resources that
@@ -39,6 +40,7 @@ func (a *app) breakCommand() *cobra.Command {
 	}
 	c.Flags().Uint64Var(&token, "token", 0, "fencing `TOKEN` of the grant to end")
 	c.Flags().StringVar(&reason, "reason", "", reasonUsage)
+	_ = c.RegisterFlagCompletionFunc("token", a.completeTokens)
 	return c
 }
 
@@ -55,6 +57,8 @@ func (a *app) breakLock(name string, token uint64, reason string) error {
 			return &failure{exitRefused, fmt.Errorf("%s: no grant has token %d; see holdfast info", show(name), token)}
 		case err != nil:
 			return err
+		case i >= 0 && r.Holders[i].Kept:
+			_, err = fmt.Fprintf(a.stdout, "freed: %s, token %d, was %s\n", show(name), token, describe(&r.Holders[i]))
 		case i < 0:
 			_, err = fmt.Fprintf(a.stdout, "broken: %s, token %d\n", show(name), token)
 		default:
@@ -68,8 +72,6 @@ func (a *app) breakLock(name string, token uint64, reason string) error {
 // aftermath says what the holder of a broken grant may still do.
 func aftermath(h *holdfast.Holder) string {
 	switch {
-	case h.Kept:
-		return "Nobody held it: it was only kept for a minimum hold."
 	case foreign(h):
 		return "Its holder is another program, which holdfast cannot notify, and may go on. End that program."
 	}

@@ -26,7 +26,9 @@ import (
 // Limits for opening and closing a store that does not answer, whatever the TTL.
 const (
 	openLimit   = 15 * time.Second
-	openSilence = 3 * time.Second // until a message says that the store has not answered
+	lookLimit   = 8 * time.Second // of commands that only look; nobody's work waits for them
+	openSilence = 2 * time.Second // until a message says that the store has not answered
+	openLeast   = 3 * time.Second // of a short -w
 	closeLimit  = 3 * time.Second
 )
 
@@ -68,6 +70,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast run -n backup -- ./backup.sh         run only if the lock is free
   holdfast elect api -- ./serve                 run on one machine; another takes over if it fails
   holdfast ls                                   list the locks in use and their holders
+  holdfast info deploy/prod                     show why a lock is taken, and what to do
   holdfast top                                  the same, as it changes, the most troubled first
   holdfast watch deploy/                        show who takes and frees them, as it happens
   holdfast history deploy/prod                  show who had it, who broke it, and why
@@ -135,10 +138,12 @@ func (a *app) root() *cobra.Command {
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
-		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.watchCommand(),
-		a.historyCommand(), a.revokeCommand(), a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(),
-		a.doctorCommand(), a.labCommand(), a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
+		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(),
+		a.waitCommand(), a.watchCommand(), a.historyCommand(), a.revokeCommand(), a.breakCommand(), a.semCommand(),
+		a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.verifyCommand(), a.verifyWorkerCommand(),
+		a.judgeCommand(), a.manCommand(), a.versionCommand(),
 	)
+	a.complete(c)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()
 	for _, sub := range c.Commands() {
@@ -187,7 +192,7 @@ func (a *app) message(text string) string {
 // a short wait to open.
 func (a *app) bound(wait seconds) {
 	if wait.set && wait.d > 0 {
-		a.opens = min(max(wait.d, openSilence), openLimit)
+		a.opens = min(max(wait.d, openLeast), openLimit)
 	}
 }
 
@@ -211,15 +216,18 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	warning := time.AfterFunc(openSilence, func() {
-		if limit > openSilence {
+		if limit > openLeast {
 			a.say("%s has not answered for %v; giving up after %v at the latest", a.where(), openSilence, limit)
 		}
 	})
 	defer warning.Stop()
-	began := time.Now()
+	began, missing := time.Now(), open.Exists(a.url()) != nil
 	c, st, err := a.dial(limited, &cfg)
 	switch {
 	case err == nil:
+		if missing {
+			a.say("made a new store: %s", st.Place)
+		}
 	case ctx.Err() != nil, errors.Is(err, holdfast.ErrInvalid) && st != nil: // not the store
 		return nil, err
 	default:
@@ -296,5 +304,6 @@ func (a *app) existing(ctx context.Context, f func(*session) error) error {
 	if err := open.Exists(a.url()); err != nil {
 		return a.unopened(err, 0)
 	}
+	a.opens = cmp.Or(a.opens, lookLimit)
 	return a.with(ctx, holdfast.Config{}, f)
 }

@@ -160,7 +160,11 @@ func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 		}
 	}()
 	d.store, d.place = st.Name(), st.Place
-	d.list, err = st.Diagnose(ctx, a.url(), a.ttl)
+	answering := a.answering(ctx, st)
+	d.list, err = st.Diagnose(answering, a.url(), a.ttl)
+	if err != nil && answering.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, context.DeadlineExceeded)
+	}
 	if len(d.list) == 0 { // the store answered nothing
 		err = a.unopened(err, time.Since(began))
 	}
@@ -175,6 +179,20 @@ func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 		}
 	}
 	return err
+}
+
+// answering returns ctx, which ends early if the store does not answer a simple question: each check
+// of such a store would have to wait as long.
+func (a *app) answering(ctx context.Context, st *open.Store) context.Context {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	go func() {
+		asked, cancel := context.WithTimeout(ctx, lookLimit)
+		defer cancel()
+		if _, err := st.Inspect(asked, "holdfast doctor"); err != nil && asked.Err() != nil {
+			giveUp(asked.Err())
+		}
+	}()
+	return ctx
 }
 
 // report writes the findings.

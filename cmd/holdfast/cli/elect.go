@@ -63,6 +63,10 @@ func (a *app) elect(o *electOptions, name string, argv []string) error {
 	if err != nil {
 		return err
 	}
+	if a.url() == "" {
+		a.say("no store is named, so all candidates are processes of this user on this machine; --store or %s names one for several machines",
+			envURL)
+	}
 	return t.with(func(s *session) error {
 		for silent := false; ; { // whether the store has not answered
 			h, err := t.take(func(ctx context.Context) (*hold, error) { return t.campaign(ctx, s, o, name) })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -93,9 +94,17 @@ func (a *app) exit(err error) int {
 	case code == exitRefused || code == exitUnavailable: // the text may come from a server
 		a.say("%s", a.withAdvice(err))
 	default:
-		a.say("%v", err)
+		a.say("%s", shorter(err.Error()))
 	}
 	return code
+}
+
+// shorter leaves out the list of all forms of a URL of Redis: the help has it.
+func shorter(text string) string {
+	if i := strings.Index(text, "; allowed are redis://"); i >= 0 {
+		return text[:i] + "; holdfast --help has the forms of URLs"
+	}
+	return text
 }
 
 func codeOf(err error) (code int, silent bool) {

@@ -21,6 +21,8 @@ type lsOptions struct {
 	labels labels
 	sort   order
 	watch  bool
+	stale  bool
+	long   time.Duration
 }
 
 const aboutLs = `List the locks in use whose names begin with PREFIX, with who holds them.
@@ -30,6 +32,10 @@ attention: "trouble" is the number of waiters times how long the first holder ha
 the first waiter has waited.
 --watch shows the list anew every two seconds, until interrupted; "holdfast top" is the same with
 --sort trouble.
+
+--stale shows only names that need somebody who looks, with the reason: a holder or a waiter that has
+not renewed for half of its lease, a name that has been held or waited for longer than --long while
+somebody waits, and a damaged record. "holdfast info NAME" says more.
 
 LEASE is how long the store keeps the grant if the holder renews it no more. A holder that lives
 renews every third of its TTL, so a lease that runs out shows one that is gone or cut off.`
@@ -70,6 +76,8 @@ come first.`,
 }
 
 func (o *lsOptions) register(c *cobra.Command) {
+	c.Flags().BoolVar(&o.stale, "stale", false, "only names that need somebody who looks, and why")
+	durationVar(c.Flags(), &o.long, "long", unusuallyLong, "with --stale: what is held longer, while others wait, is shown")
 	c.Flags().VarP(&o.labels, "label", "l", "only names of which a holder or waiter has this label (KEY=VALUE; repeatable)")
 	c.Flags().Var(&o.sort, "sort", "the order (`KEY`: "+strings.Join(orders, ", ")+")")
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(orders, cobra.ShellCompDirectiveNoFileComp))
@@ -143,6 +151,9 @@ func (o *lsOptions) list(ctx context.Context, s *session, prefix string) (all []
 		if err != nil {
 			return all, err
 		}
+		if o.stale && suspicious(&r, o.long) == "" {
+			continue
+		}
 		if len(o.labels) == 0 || has(r.Holders) || has(r.Waiters) {
 			all = append(all, r)
 		}
@@ -161,24 +172,32 @@ func (a *app) ls(prefix string, o *lsOptions) error {
 		if err != nil && (o.out != "jsonl" && o.out != "name" || len(all) == 0) {
 			return err
 		}
-		if len(all) == 0 && len(o.labels) > 0 && (o.out == "table" || o.out == "wide") {
-			fmt.Fprintln(a.stderr, "no lock in use has this label")
+		if len(all) == 0 && (o.out == "table" || o.out == "wide") {
+			switch {
+			case len(o.labels) > 0:
+				fmt.Fprintln(a.stderr, "no lock in use has this label")
+			case o.stale:
+				fmt.Fprintln(a.stderr, "no lock in use needs somebody who looks")
+			default:
+				fmt.Fprintf(a.stderr, "no lock is in use; the store is %s\n", s.where())
+			}
 			return nil
 		}
-		return cmp.Or(a.printList(all, o.out), err)
+		return cmp.Or(a.printList(all, o), err)
 	})
 }
 
-func (a *app) printList(all []holdfast.Record, out format) error {
+func (a *app) printList(all []holdfast.Record, o *lsOptions) error {
+	out := o.out
 	records := []recordJSON{}
 	for i := range all {
 		r := &all[i]
 		var err error
 		switch out {
 		case "jsonl":
-			err = writeJSON(a.stdout, toJSON(r), false)
+			err = writeJSON(a.stdout, o.json(r), false)
 		case "json":
-			j := toJSON(r)
+			j := o.json(r)
 			j.Schema = "" // the list has it once
 			records = append(records, j)
 		case "name":
@@ -188,29 +207,47 @@ func (a *app) printList(all []holdfast.Record, out format) error {
 			return err
 		}
 	}
-	switch {
-	case out == "json":
+	switch out {
+	case "json":
 		return writeJSON(a.stdout, struct {
 			Schema string       `json:"schema"`
 			Locks  []recordJSON `json:"locks"`
 		}{schema, records}, true)
-	case out != "table" && out != "wide":
-	case len(all) > 0:
-		return table(a.stdout, rows(all, out == "wide"))
-	default:
-		fmt.Fprintln(a.stderr, "no lock is in use")
+	case "table", "wide":
+		if err := table(a.stdout, o.rows(all)); err != nil {
+			return err
+		}
+		if o.stale {
+			fmt.Fprintln(a.stderr, `"holdfast info NAME" says more about each, and what to do`)
+		}
 	}
 	return nil
 }
 
+// json returns a record in JSON, with the reason of --stale.
+func (o *lsOptions) json(r *holdfast.Record) recordJSON {
+	j := toJSON(r)
+	if o.stale {
+		j.Why = []string{suspicious(r, o.long)}
+	}
+	return j
+}
+
 // rows returns a table of records.
-func rows(all []holdfast.Record, wide bool) [][]string {
+func (o *lsOptions) rows(all []holdfast.Record) [][]string {
+	wide := o.out == "wide"
 	list := [][]string{{"NAME", "USE", "HOLDER", "PROGRAM", "HELD", "LEASE", "WAITING", "NOTE"}}
 	if wide {
 		list[0] = append(list[0], "KIND", "TOKEN", "LABELS")
 	}
 	for i := range all {
 		list = append(list, row(&all[i], wide))
+	}
+	if o.stale {
+		list[0] = append(list[0], "WHY")
+		for i := range all {
+			list[i+1] = append(list[i+1], suspicious(&all[i], o.long))
+		}
 	}
 	return list
 }

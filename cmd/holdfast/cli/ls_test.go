@@ -42,7 +42,7 @@ func TestScreen(t *testing.T) {
 		all = append(all, holdfast.Record{Name: name, Kind: "lock", Waiting: 2})
 	}
 	shown := func(err error, lines int) []string {
-		text := screen("redis:h", all, err, false, 40, lines)
+		text := screen("redis:h", all, err, &lsOptions{out: "table"}, 40, lines)
 		text = strings.NewReplacer("\x1b[H", "", "\x1b[K", "", "\x1b[J", "").Replace(text)
 		return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	}

@@ -78,7 +78,7 @@ func leaseLeft(h *holdfast.Holder) string {
 func describe(h *holdfast.Holder) string {
 	var b strings.Builder
 	if h.Kept {
-		fmt.Fprintf(&b, "kept for another %s after %s", rough(h.Left), who(h))
+		fmt.Fprintf(&b, "kept for another %s (a minimum hold), and held by nobody: taken by %s", rough(h.Left), who(h))
 	} else {
 		how := "held"
 		if h.Shared {
@@ -89,9 +89,10 @@ func describe(h *holdfast.Holder) string {
 	if h.Program != "" {
 		b.WriteString(" " + quote(h.Program))
 	}
-	fmt.Fprintf(&b, " for %s", rough(time.Since(h.Since)))
-	if !h.Kept {
-		fmt.Fprintf(&b, " · lease %s", leaseLeft(h))
+	if h.Kept {
+		fmt.Fprintf(&b, " %s ago", rough(time.Since(h.Since)))
+	} else {
+		fmt.Fprintf(&b, " for %s · lease %s", rough(time.Since(h.Since)), leaseLeft(h))
 	}
 	if h.Note != "" {
 		b.WriteString(" · " + quote(h.Note))
@@ -156,6 +157,10 @@ type recordJSON struct {
 	Waiters []holderJSON `json:"waiters"`
 	Waiting int          `json:"waiting"`
 	Damaged string       `json:"damaged,omitempty"`
+
+	// The texts of info: why the name is taken, and what other programs keep under it.
+	Why    []string `json:"why,omitempty"`
+	Beside []string `json:"beside,omitempty"`
 }
 
 type holderJSON struct {
@@ -172,6 +177,8 @@ type holderJSON struct {
 	Kept    bool              `json:"kept,omitempty"`
 	Since   time.Time         `json:"since"`
 	LeftMS  int64             `json:"left_ms"`
+	LeaseMS int64             `json:"lease_ms,omitempty"` // after a renewal
+	Command string            `json:"command,omitempty"`
 }
 
 func toJSON(r *holdfast.Record) recordJSON {
@@ -203,7 +210,7 @@ func holdersJSON(list []holdfast.Holder) []holderJSON {
 		j := holderJSON{
 			ID: h.ID, User: h.User, Host: h.Host, PID: h.PID, Program: h.Program, Note: h.Note, Labels: h.Labels,
 			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Since: h.Since.UTC().Round(time.Millisecond),
-			LeftMS: h.Left.Milliseconds(),
+			LeftMS: h.Left.Milliseconds(), LeaseMS: h.Lease.Milliseconds(), Command: h.Command,
 		}
 		if h.Token != 0 {
 			j.Token = strconv.FormatUint(h.Token, 10)

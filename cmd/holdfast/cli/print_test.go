@@ -35,7 +35,7 @@ func TestWaitText(t *testing.T) {
 	}
 	h.Kept = true
 	if got := waitText(w, 0); !strings.Contains(got,
-		`3 ahead · kept for another 9s after ci@runner-7:4211 "deploy.sh" for 12s · "rel`) {
+		`3 ahead · kept for another 9s (a minimum hold), and held by nobody: taken by ci@runner-7:4211 "deploy.sh" 12s ago · "rel`) {
 		t.Error(got)
 	}
 	if got := waitText(&holdfast.Waiting{Name: "x"}, 0); got != "waiting for x: 0 ahead" {
@@ -51,7 +51,7 @@ func TestTextOfOthersIsHarmless(t *testing.T) {
 	r := holdfast.Record{Name: evil, Kind: "lock", Holders: []holdfast.Holder{h}, Waiters: []holdfast.Holder{h}}
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out}
-	if err := a.describe(&r, true); err != nil {
+	if err := a.describe(&r, true, unusuallyLong); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String() + strings.Join(row(&r, true), " ") + waitText(&holdfast.Waiting{Name: evil, Holder: &h}, 0)

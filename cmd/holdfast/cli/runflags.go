@@ -76,6 +76,10 @@ With --retry-failed the name is not kept if COMMAND fails: if its exit code is n
 had to end it. Another machine, or the next start, may then run COMMAND in the same tick. The name
 stays taken if holdfast is killed, if its machine dies, or if the lease had expired at the store.
 
+Waiters, ls and info show the name of COMMAND's program, and not its arguments, which may contain
+secrets. With --show-command, info shows the whole command line to everybody who may read the store,
+cut after 500 characters; passwords in URLs are masked.
+
 The environment of COMMAND has
   HOLDFAST_LOCK    the name
   HOLDFAST_TOKEN   the fencing token: larger for every later holder, so that the resource can

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // taskOptions are the flags of every command that runs another.
@@ -29,6 +30,7 @@ type taskOptions struct {
 	labels    labels
 	onRevoke  onRevoke
 	history   int
+	command   bool // show the whole command line
 }
 
 func (o *taskOptions) register(c *cobra.Command) {
@@ -41,6 +43,8 @@ func (o *taskOptions) register(c *cobra.Command) {
 	f.Var(&o.onRevoke, "on-revoke",
 		"send this `SIGNAL` (TERM, INT, HUP, QUIT, USR1, USR2) to the command when \"holdfast revoke\" asks for the lock")
 	f.IntVar(&o.history, "history", 0, "keep who had the lock, and when, in the last `N` entries of \"holdfast history\"")
+	f.BoolVar(&o.command, "show-command", false,
+		"info shows the command line to everybody who may read the store, so put no secret into it (default: the program only)")
 	f.Var(&o.labels, "label", "a label that waiters and ls show (`KEY=VALUE`; repeatable)")
 }
 
@@ -114,6 +118,9 @@ func (a *app) task(o *taskOptions, argv []string) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
+	if scheme, _, _ := strings.Cut(a.url(), ":"); strings.EqualFold(scheme, "memory") {
+		a.say("memory: is a store of this process alone: no other run waits for this lock")
+	}
 	return &task{a, o, path, argv, newWaitLine(), catchSignals()}, nil
 }
 
@@ -123,6 +130,9 @@ func (t *task) with(f func(*session) error) error {
 	cfg := holdfast.Config{
 		Program: filepath.Base(t.argv[0]), Labels: t.o.labels, History: t.o.history,
 		Observer: &holdfast.Observer{Waiting: t.line.update, Renewed: t.line.renewed},
+	}
+	if t.o.command {
+		cfg.Command = t.commandLine()
 	}
 	err := t.a.with(ctx, cfg, func(s *session) error {
 		if caught := detach(); caught != nil {
@@ -137,6 +147,17 @@ func (t *task) with(f func(*session) error) error {
 		return caught
 	}
 	return advised(err)
+}
+
+// commandLine returns the command line as a shell would read it, cut to what a store takes, and
+// without the passwords of URLs.
+func (t *task) commandLine() string {
+	const most = 500
+	words := make([]string, len(t.argv))
+	for i, w := range t.argv {
+		words[i] = shellWord(w)
+	}
+	return cut(open.Scrub(strings.Join(words, " "), t.a.url()), most)
 }
 
 // hold has the leases that a command runs under; that of its main lock comes first.

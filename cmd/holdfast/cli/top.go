@@ -35,7 +35,7 @@ func (a *app) watchList(prefix string, o *lsOptions) error {
 				last = all
 			}
 			columns, lines := size(out.to)
-			if _, err := io.WriteString(out, screen(s.place, last, err, o.out == "wide", columns, lines)); err != nil {
+			if _, err := io.WriteString(out, screen(s.place, last, err, o, columns, lines)); err != nil {
 				return err
 			}
 			select {
@@ -52,7 +52,7 @@ func (a *app) watchList(prefix string, o *lsOptions) error {
 }
 
 // screen returns what clears a terminal of this size and shows the list there.
-func screen(place string, all []holdfast.Record, err error, wide bool, columns, lines int) string {
+func screen(place string, all []holdfast.Record, err error, o *lsOptions, columns, lines int) string {
 	waiting := 0
 	for i := range all {
 		waiting += all[i].Waiting
@@ -64,7 +64,7 @@ func screen(place string, all []holdfast.Record, err error, wide bool, columns, 
 	}
 	if len(all) > 0 {
 		var b bytes.Buffer
-		_ = table(&b, rows(all, wide)) // a buffer takes everything
+		_ = table(&b, o.rows(all)) // a buffer takes everything
 		text = append(text, strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")...)
 	}
 	if room := max(lines-1, 3); len(text) > room { // the last line is for the cursor

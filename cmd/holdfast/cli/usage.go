@@ -77,6 +77,7 @@ var called = map[string]string{
 	"unlock": "break", "release": "break", "kill": "break", "steal": "break", "delete": "break", "rm": "break",
 	"list": "ls", "locks": "ls", "ps": "ls", "status": "ls", "tail": "watch", "events": "watch",
 	"show": "info", "get": "info", "inspect": "info", "describe": "info", "stat": "info",
+	"await": "wait", "held": "info -q", "why": "info",
 	"lead": "elect", "campaign": "elect", "election": "elect", "semaphore": "sem", "check": "doctor",
 	"test": "verify", "torture": "verify", "migrate": "init", "setup": "init",
 }
@@ -211,7 +212,11 @@ func allowed(f *pflag.Flag, text string, err error) string {
 
 // meant returns a question with the entry of known that is most like word, or "".
 func meant(word string, known []string) string {
+	begins := func(k string) bool { return len(strings.Trim(word, "-")) > 1 && strings.HasPrefix(k, word) }
 	best, least := "", 1+max(2, len(word)/3)
+	if i := slices.IndexFunc(known, begins); i >= 0 && !slices.ContainsFunc(known[i+1:], begins) {
+		return fmt.Sprintf(" (did you mean %s?)", known[i])
+	}
 	for _, k := range known {
 		if d := distance(word, k); d < least {
 			best, least = k, d

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// A healthy client renews every third of its lease; half of it without a renewal means that at least
+// one has failed.
+const lateShare = 2
+
+// unusuallyLong is the default of --long.
+const unusuallyLong = time.Hour
+
+// renewed returns how long ago the last renewal of h was. It is not known for another program's
+// grant, for an old client's, and where no renewal changes what is left (ZooKeeper).
+func renewed(h *holdfast.Holder) (ago time.Duration, known bool) {
+	if h.Lease <= 0 || h.Kept || h.Left >= h.Lease {
+		return 0, false
+	}
+	return h.Lease - max(h.Left, 0), true
+}
+
+// lateRenewal reports whether h has missed a renewal: its client is stopped, gone, or cut off.
+func lateRenewal(h *holdfast.Holder) bool {
+	ago, known := renewed(h)
+	return known && ago > h.Lease/lateShare
+}
+
+// renewedText returns the last renewal for a table.
+func renewedText(h *holdfast.Holder) string {
+	ago, known := renewed(h)
+	if !known {
+		return "-"
+	}
+	return rough(ago) + " ago"
+}
+
+// oldest returns how long the waiter waits that has waited longest.
+func oldest(r *holdfast.Record) time.Duration {
+	var most time.Duration
+	for i := range r.Waiters {
+		most = max(most, time.Since(r.Waiters[i].Since))
+	}
+	return most
+}
+
+// suspicious says why a name needs somebody who looks; "": it does not.
+func suspicious(r *holdfast.Record, long time.Duration) string {
+	if r.Damaged != "" {
+		return "damaged: nobody can take it until its record is removed at the store"
+	}
+	for i := range r.Holders {
+		if h := &r.Holders[i]; lateRenewal(h) {
+			return noRenewal(h) + ": stopped, dead or cut off"
+		}
+	}
+	for i := range r.Waiters {
+		if w := &r.Waiters[i]; lateRenewal(w) {
+			return fmt.Sprintf("waiter %d, %s, %s: stopped, dead or cut off", i+1, who(w), noRenewal(w))
+		}
+	}
+	if h := eldest(r); h != nil && r.Waiting > 0 && time.Since(h.Since) > long {
+		return fmt.Sprintf("held for over %s, and %d wait", span(long), r.Waiting)
+	}
+	if r.Waiting > 0 && oldest(r) > long {
+		return "somebody has waited for over " + span(long)
+	}
+	return ""
+}
+
+// eldest returns the holder that has held longest, if any is more than kept.
+func eldest(r *holdfast.Record) *holdfast.Holder {
+	i := slices.IndexFunc(r.Holders, func(h holdfast.Holder) bool { return !h.Kept })
+	if i < 0 {
+		return nil
+	}
+	return &r.Holders[i] // they are in the order of their tokens
+}
+
+// noRenewal says for how long h has not renewed.
+func noRenewal(h *holdfast.Holder) string {
+	ago, _ := renewed(h)
+	return fmt.Sprintf("not renewed for %s of a lease of %s", rough(ago), span(h.Lease))
+}
+
+// why says in whole sentences who or what is in the way of a name, and what to do about it.
+func why(r *holdfast.Record, long time.Duration) []string {
+	var said []string
+	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	remove := func(h *holdfast.Holder) string {
+		return fmt.Sprintf("holdfast break %s --token %d", typed(r.Name), h.Token)
+	}
+	held := eldest(r)
+	switch {
+	case r.Kind == "":
+		return nil
+	case r.Kind == "latch" && r.Count > 0:
+		say("The latch opens after %d more of \"holdfast latch down\".", r.Count)
+	case r.Kind == "latch":
+		say("The latch is open: nobody waits at it.")
+	case held == nil && len(r.Holders) > 0:
+		h := &r.Holders[0]
+		say("Nobody holds it. It stays taken for another %s, until %s, for the minimum hold (--every, --min-hold) of %s.",
+			rough(h.Left), time.Now().Add(h.Left).UTC().Format(time.RFC3339), who(h))
+		say("To free it now: %s", remove(h))
+	case held == nil && r.Waiting == 0:
+		say("It is free; the semaphore exists because its limit is set.")
+	case held == nil:
+		say("Nobody holds it; the first waiter gets it when it asks next.")
+	case foreign(held):
+		say("Another program holds it, which does not say who it is or whether it still runs.")
+	case lateRenewal(held):
+		say("%s, which holds it, has %s: it is stopped, dead or cut off from the store.", who(held), noRenewal(held))
+		if held.Left > 0 {
+			say("If it stays silent, the store frees the name in %s. Sooner: %s", rough(held.Left), remove(held))
+		} else {
+			say("Its lease is over: the next request takes the name.")
+		}
+	default:
+		say("%s has held it %s.", who(held), renews(held))
+		if d := time.Since(held.Since); d > long {
+			say("That is unusually long (--long %s): its work goes on, or hangs. Look at process %d on %s.",
+				span(long), held.PID, show(held.Host))
+			say("To end it: stop that process, or: %s", remove(held))
+		}
+	}
+	if r.Kind == "semaphore" && len(r.Waiters) > 0 {
+		switch first, free := r.Waiters[0].Permits, r.Limit-used(r); {
+		case first > r.Limit:
+			say("The first waiter wants %d permits, and the limit is %d: it waits for ever. Raise the limit (holdfast sem limit), or end that waiter.",
+				first, r.Limit)
+		case free > 0:
+			say("%d permits are free, and the first waiter wants %d; those behind it wait for their turn.", free, first)
+		}
+	}
+	for i := range r.Waiters {
+		if w := &r.Waiters[i]; lateRenewal(w) {
+			say("Waiter %d, %s, has %s: it is stopped, dead or cut off. It loses its place in %s.", i+1, who(w), noRenewal(w),
+				rough(w.Left))
+			break
+		}
+	}
+	return said
+}
+
+// renews says how a holder's client is, as far as the record tells.
+func renews(h *holdfast.Holder) string {
+	ago, known := renewed(h)
+	if !known {
+		return "since " + h.Since.UTC().Format(time.RFC3339) + "; when it renewed last is not known"
+	}
+	return fmt.Sprintf("for %s and renewed its lease %s ago, so it lives", rough(time.Since(h.Since)), rough(ago))
+}
+
+// besideText says what other programs keep under the same name.
+func besideText(list []string) string {
+	return fmt.Sprintf("The server has %s, which is not of holdfast. The lock of a program that uses it and this lock do not exclude each other: all programs have to use one of the two.",
+		printable(strings.Join(list, " and ")))
+}
+
+// typed returns a name as a user would type it; NAME stands for one with characters that cannot be
+// seen, which must not reach the terminal.
+func typed(name string) string {
+	if strings.ContainsFunc(name, hidden) {
+		return "NAME"
+	}
+	return shellWord(name)
+}
