@@ -69,12 +69,12 @@ func TestPoolSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, stop := context.WithCancel(t.Context())
+	const patience = 5 * time.Second
 	var both sync.WaitGroup
 	for range 2 {
-		both.Go(func() { _, _, _ = conn.RunWait(ctx, nil, 1, time.Minute) })
+		both.Go(func() { _, _, _ = conn.RunWait(t.Context(), nil, 1, patience) })
 	}
-	for limit := time.Now().Add(time.Minute); r.Info("clients")["blocked_clients"] != "2"; {
+	for limit := time.Now().Add(patience); r.Info("clients")["blocked_clients"] != "2"; {
 		if time.Now().After(limit) {
 			t.Fatal("the requests do not wait for replicas")
 		}
@@ -82,11 +82,10 @@ func TestPoolSize(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, _, err = conn.RunWait(short, nil, 1, time.Minute); !errors.Is(err, driver.ErrUnavailable) ||
+	if _, _, err = conn.RunWait(short, nil, 1, patience); !errors.Is(err, driver.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "pool-size") {
 		t.Error(err)
 	}
-	stop()
 	both.Wait()
 	if _, _, err = conn.RunWait(t.Context(), nil, 1, time.Millisecond); err != nil {
 		t.Error(err)
