@@ -73,6 +73,8 @@ var layers = []struct {
 	{"cmd/holdfast/internal/browser", nil, "tests show it pages, whatever they are about"},
 	{"cmd/holdfast/child", []string{module + "/cmd/holdfast/child/guard", "golang.org/x/sys"},
 		"it runs a command, and knows no lock"},
+	{"cmd/holdfast/profile", []string{module + "/open", module + "/internal/storeurl", "github.com/pelletier/go-toml/v2"},
+		"it reads files, and knows no command line"},
 	{"cmd/holdfast/lab", []string{module, "github.com/go-sql-driver/mysql", "golang.org/x/sys"},
 		"it runs wrong algorithms and holdfast on a real store"},
 	{"cmd/holdfast/verify", []string{module, module + "/driver", module + "/open", module + "/internal/relay",

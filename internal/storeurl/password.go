@@ -31,7 +31,7 @@ func ReadPassword(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return bad("its path must be absolute")
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|nonblocking, 0) // no wait for the writer of a pipe
+	f, err := OpenFile(path)
 	if err != nil {
 		return bad(reason(err))
 	}
@@ -68,6 +68,9 @@ func ReadPassword(path string) (string, error) {
 	remember(path, password)
 	return password, nil
 }
+
+// OpenFile opens a file to read. It does not wait for the writer of a pipe.
+func OpenFile(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|nonblocking, 0) }
 
 // reason returns the text of an error of package os without the path.
 func reason(err error) string {

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -44,14 +42,13 @@ func (a *app) advice(err error) string {
 	if parseErr != nil {
 		u = &url.URL{}
 	}
-	_, password := u.User.Password()
 	secure := strings.HasPrefix(u.Scheme, "rediss") || strings.HasPrefix(u.Scheme, "valkeys") ||
 		u.Scheme == "zookeepers" || u.Scheme == "zks"
 	plain := strings.HasPrefix(u.Scheme, "redis") || strings.HasPrefix(u.Scheme, "valkey")
 	refusal := (*redislock.Refusal)(nil)
 	switch {
-	case errors.Is(err, holdfast.ErrRefused) && a.store == "" && !password && os.Getenv(envHeld) != "":
-		return `inside "holdfast run" there is no password in ` + envURL + `: set it again, or give the URL with --store`
+	case a.nestedWithoutPassword(err, u):
+		return hintNested
 	case errors.As(err, &refusal):
 		return refusalAdvice(refusal, u)
 	case late(err) && secure:
@@ -72,7 +69,7 @@ var (
 func refusalAdvice(r *redislock.Refusal, u *url.URL) string {
 	switch r.Code {
 	case "NOAUTH":
-		return "the URL has a place for it: redis://[USER]:PASSWORD@HOST"
+		return "the URL has a place for it: redis://[USER]:PASSWORD@HOST; " + envPasswordFile + " names a file with it"
 	case "NOPERM":
 		if missing := missingRight(r.Error(), u); missing != "" {
 			user := u.User.Username()

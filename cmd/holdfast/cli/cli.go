@@ -32,12 +32,14 @@ const (
 
 // app is what the commands share.
 type app struct {
-	store  string // URL
-	ttl    time.Duration
-	stdout io.Writer
-	stderr io.Writer
-	opens  time.Duration  // how long the store may take to open; 0: openLimit
-	die    syscall.Signal // ends this process in place of an exit code, if not 0
+	store   string // of --store
+	profile string // of --profile
+	ttl     time.Duration
+	set     *settings // nil before they are known, and for commands without a store
+	stdout  io.Writer
+	stderr  io.Writer
+	opens   time.Duration  // how long the store may take to open; 0: openLimit
+	die     syscall.Signal // ends this process in place of an exit code, if not 0
 }
 
 // Main runs the command that args asks for and returns the exit code.
@@ -118,8 +120,8 @@ func (a *app) root() *cobra.Command {
 			return usagef("say what to do, for example: holdfast run NAME -- COMMAND; see holdfast help")
 		},
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			if c.Flags().Changed("store") && a.store == "" { // most likely a variable that is not set
-				return usagef("--store is empty: name a store, or leave the flag out for $%s or the file of this user", envURL)
+			if needsSettings(c) {
+				return a.resolve(c)
 			}
 			return checkTTL(a.ttl)
 		},
@@ -131,11 +133,14 @@ func (a *app) root() *cobra.Command {
 	c.SetHelpFunc(showHelp)
 	c.PersistentFlags().StringVar(&a.store, "store", "",
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
+	c.PersistentFlags().StringVar(&a.profile, "profile", "",
+		"use the settings of profile `NAME` (default $HOLDFAST_PROFILE; see holdfast config)")
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
 		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
+		a.configCommand(),
 	)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()
@@ -159,14 +164,6 @@ func checkTTL(ttl time.Duration) error {
 			span(driver.MaxTTL))}
 	}
 	return nil
-}
-
-// url returns the URL of the store to use; "" is the embedded one.
-func (a *app) url() string {
-	if a.store != "" {
-		return a.store
-	}
-	return os.Getenv(envURL)
 }
 
 // say writes one message for people, without the passwords of the store's URL.

@@ -113,7 +113,7 @@ func (a *app) task(o *taskOptions, argv []string) (*task, error) {
 func (t *task) with(f func(*session) error) error {
 	ctx, detach := cancelOnSignal(t.signals)
 	cfg := holdfast.Config{
-		Program: filepath.Base(t.argv[0]), Labels: t.o.labels,
+		Program: filepath.Base(t.argv[0]), Labels: t.a.labelled(t.o.labels),
 		Observer: &holdfast.Observer{Waiting: t.line.update, Renewed: t.line.renewed},
 	}
 	err := t.a.with(ctx, cfg, func(s *session) error {
@@ -203,8 +203,17 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 	name := show(h.parts[0].Name())
 	report, flush := reporter()
 	defer flush()
+	env := s.environ(self(), h.parts)
+	secrets, withdraw, err := offerSecrets(ownURL())
+	if err != nil {
+		t.a.say("a holdfast inside the command will have no password: %v", err)
+	}
+	defer withdraw()
+	if secrets != "" {
+		env = append(env, envSecrets+"="+secrets)
+	}
 	result, err := child.Run(&child.Command{
-		Path: t.path, Args: t.argv, Env: s.environ(self(), h.parts),
+		Path: t.path, Args: t.argv, Env: env,
 		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit,
 		Ending: func(why string, kill time.Duration) {
 			if lease > 0 && lease <= s.TTL() {
