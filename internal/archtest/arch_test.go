@@ -75,6 +75,7 @@ var layers = []struct {
 		"it runs a command, and knows no lock"},
 	{"cmd/holdfast/profile", []string{module + "/open", module + "/internal/storeurl", "github.com/pelletier/go-toml/v2"},
 		"it reads files, and knows no command line"},
+	{"cmd/holdfast/keeper", []string{"golang.org/x/sys"}, "it connects processes, and knows no lock"},
 	{"cmd/holdfast/lab", []string{module, "github.com/go-sql-driver/mysql", "golang.org/x/sys"},
 		"it runs wrong algorithms and holdfast on a real store"},
 	{"cmd/holdfast/verify", []string{module, module + "/driver", module + "/open", module + "/internal/relay",

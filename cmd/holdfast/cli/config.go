@@ -75,7 +75,7 @@ func (a *app) configCommand() *cobra.Command {
 // profiles is wrong.
 func needsSettings(c *cobra.Command) bool {
 	path := strings.Fields(c.CommandPath())[1:]
-	return len(path) > 0 && !slices.Contains([]string{"help", "version", "completion", "judge", "lab", "verify-worker"}, path[0]) &&
+	return len(path) > 0 && !slices.Contains([]string{"help", "version", "completion", "judge", "lab", "verify-worker", keeperName}, path[0]) &&
 		strings.Join(path, " ") != "config path"
 }
 
@@ -177,4 +177,3 @@ func (s *settings) fileOfURL() string {
 	}
 	return query.Get(storeurl.PasswordFile)
 }
-

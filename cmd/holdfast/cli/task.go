@@ -41,7 +41,6 @@ func (o *taskOptions) register(c *cobra.Command) {
 // check does the checks that the flag library cannot do.
 func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv []string, err error) {
 	dash := c.ArgsLenAtDash()
-	o.chosen = c.Flags().Changed("kill-after")
 	switch {
 	case len(args) == 0:
 		return "", nil, usagef("the name of the lock is missing: %s", c.UseLine())
@@ -56,14 +55,22 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 		return "", nil, usagef("the command is missing: %s", c.UseLine())
 	case dash != 1:
 		return "", nil, usagef("-- needs exactly one name before it, not %d: %s", dash, c.UseLine())
-	case args[1] == "":
-		return "", nil, usagef("the command is empty: %s", c.UseLine())
-	case o.shell && len(args) != 2:
-		return "", nil, usagef("-c takes one argument after --, not %d; quote the command line", len(args)-1)
-	case o.killAfter < 0:
-		return "", nil, usagef("--kill-after %s: it must not be negative", span(o.killAfter))
 	}
-	return args[0], args[1:], nil
+	return args[0], args[1:], o.checkCommand(c, args)
+}
+
+// checkCommand checks the command in args, after the first of them.
+func (o *taskOptions) checkCommand(c *cobra.Command, args []string) error {
+	o.chosen = c.Flags().Changed("kill-after")
+	switch {
+	case args[1] == "":
+		return usagef("the command is empty: %s", c.UseLine())
+	case o.shell && len(args) != 2:
+		return usagef("-c takes one argument after --, not %d; quote the command line", len(args)-1)
+	case o.killAfter < 0:
+		return usagef("--kill-after %s: it must not be negative", span(o.killAfter))
+	}
+	return nil
 }
 
 // grace returns the time from TERM to KILL for a lock of this TTL. KILL comes when the lease ends
