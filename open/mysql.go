@@ -71,7 +71,8 @@ func mySQLConfig(rawURL string) (*godriver.Config, error) {
 		return nil, err
 	}
 	cfg.Passwd = password
-	err = cfg.Apply(godriver.BeforeConnect(func(_ context.Context, c *godriver.Config) error { return file.read(&c.Passwd) }))
+	again := func(_ context.Context, c *godriver.Config) error { return file.read(&c.Passwd) }
+	err = cfg.Apply(godriver.BeforeConnect(again))
 	if err != nil {
 		return nil, invalidMySQL("%v", err)
 	}

@@ -175,14 +175,13 @@ func TestPasswordFile(t *testing.T) {
 	b := newBench(t)
 	r := lockerRedis(t)
 	file, url := b.put("password", canary+"\n"), "HOLDFAST_URL=redis://locker@"+r.Addr
-	if err := os.Rename(b.put("credentials/holdfast-password", canary), b.dir+"/credentials/holdfast-password"); err != nil {
-		t.Fatal(err)
-	}
+	b.put("credentials/holdfast-password", canary)
 	for _, env := range [][]string{
 		{url, "HOLDFAST_PASSWORD_FILE=" + file}, {url, "CREDENTIALS_DIRECTORY=" + b.dir + "/credentials"},
 		{url + "?password-file=" + file},
 	} {
-		out, stderr := b.with(env...).want(0, "run", "a", "--", "sh", "-c", "$H run -n b -- true && env; $H config; $H doctor; true")
+		out, stderr := b.with(env...).want(0, "run", "a", "--", "sh", "-c",
+			"$H run -n b -- true && env; $H config; $H doctor; true")
 		if !strings.Contains(out, "HOLDFAST_LOCK=a") || strings.Contains(out+stderr, canary) {
 			t.Errorf("%s: %s%s", env, out, stderr)
 		}

@@ -56,7 +56,8 @@ func TestNestedPassword(t *testing.T) {
 			if !strings.Contains(out, "localhost") || strings.Contains(out, "***") {
 				t.Error(out)
 			}
-			for _, forged := range []string{"/proc/self/fd/0", "/proc/1/fd/../environ", "/etc/passwd", "/proc//fd/", "/proc/1/fd/99999", "x"} {
+			for _, forged := range []string{"/proc/self/fd/0", "/proc/1/fd/../environ", "/etc/passwd", "/proc//fd/",
+				"/proc/1/fd/99999", "x"} {
 				if out, _ = b.at(clean).with("HOLDFAST_SECRETS="+forged).want(0, "config"); strings.Contains(out, "***") {
 					t.Error(out)
 				}

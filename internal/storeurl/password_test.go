@@ -16,7 +16,8 @@ import (
 func TestReadPassword(t *testing.T) {
 	dir := t.TempDir()
 	for text, want := range map[string]string{
-		"s3cret": "s3cret", "s3cret\n": "s3cret", "s3cret\r\n": "s3cret", " with spaces \n": " with spaces ", "\xff\n": "\xff",
+		"s3cret": "s3cret", "s3cret\n": "s3cret", "s3cret\r\n": "s3cret", " with spaces \n": " with spaces ",
+		"\xff\n":                         "\xff",
 		strings.Repeat("x", maxPassword): strings.Repeat("x", maxPassword),
 	} {
 		path := filepath.Join(dir, "file")

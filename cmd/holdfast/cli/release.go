@@ -123,11 +123,15 @@ func (a *app) askKeeper(args []string, op keeper.Op, f func(*keeper.Answer) erro
 	case errors.Is(err, keeper.ErrForeign):
 		return &failure{exitRefused, err}
 	case err != nil:
-		return &failure{exitUnavailable, fmt.Errorf("%s: %w; it may be stopped", holdName(name, socket), err)}
+		return silentKeeper(holdName(name, socket), err)
 	case h.State == keeper.Ended:
 		return lostHold("%s is not held any more: %s", show(h.Name), h.Why)
 	}
 	return f(h)
+}
+
+func silentKeeper(name string, err error) error {
+	return &failure{exitUnavailable, fmt.Errorf("%s: %w; it may be stopped", name, err)}
 }
 
 // holdName names a hold for people.
@@ -154,20 +158,28 @@ func (a *app) findHold(name string) (socket string, err error) {
 	}
 	store, _ := open.WithoutPassword(a.url())
 	var dead, here, elsewhere []string
+	silent := map[string]error{}
 	for _, s := range list {
 		switch h, err := keeper.Ask(s, keeper.Check); {
 		case errors.Is(err, keeper.ErrGone):
 			dead = append(dead, s)
-		case err != nil, h.Store == store: // one that does not answer may be the one
+		case err != nil: // it may be the one
+			silent[s] = err
+			here = append(here, s)
+		case h.Store == store:
 			here = append(here, s)
 		default:
 			elsewhere = append(elsewhere, fmt.Sprintf("%s (%s)", s, h.Store))
 		}
 	}
 	for _, s := range here {
-		if s == ours || len(here) == 1 {
-			return s, nil
+		if s != ours && len(here) > 1 {
+			continue
 		}
+		if err := silent[s]; err != nil && !errors.Is(err, keeper.ErrForeign) {
+			return "", silentKeeper(show(name), err)
+		}
+		return s, nil
 	}
 	switch {
 	case len(here) > 1:

@@ -70,7 +70,8 @@ var (
 // Limits of one connection.
 const (
 	maxText     = 64 << 10         // bytes
-	askLimit    = 30 * time.Second // for an answer: a release may have to wait for the store
+	askLimit    = 5 * time.Second  // for an answer
+	endLimit    = 30 * time.Second // for that of Release, which waits for the store
 	serveLimit  = 2 * time.Second  // for a request
 	connections = 16               // that a keeper serves at a time
 )
@@ -88,7 +89,11 @@ func Ask(socket string, op Op) (*Answer, error) {
 	if err := samePeer(conn.(*net.UnixConn)); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", socket, ErrForeign, err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(askLimit))
+	limit := askLimit
+	if op == Release {
+		limit = endLimit
+	}
+	_ = conn.SetDeadline(time.Now().Add(limit))
 	a := new(Answer)
 	_, err = fmt.Fprintln(conn, op)
 	if err == nil {

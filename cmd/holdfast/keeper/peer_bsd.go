@@ -18,7 +18,10 @@ func samePeer(c *net.UnixConn) error {
 	}
 	var peer *unix.Xucred
 	var perr error
-	if err := raw.Control(func(fd uintptr) { peer, perr = unix.GetsockoptXucred(int(fd), 0, unix.LOCAL_PEERCRED) }); err != nil {
+	err = raw.Control(func(fd uintptr) {
+		peer, perr = unix.GetsockoptXucred(int(fd), 0, unix.LOCAL_PEERCRED)
+	})
+	if err != nil {
 		return err
 	}
 	if perr != nil {

@@ -16,7 +16,10 @@ func samePeer(c *net.UnixConn) error {
 	}
 	var peer *unix.Ucred
 	var perr error
-	if err := raw.Control(func(fd uintptr) { peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	err = raw.Control(func(fd uintptr) {
+		peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err != nil {
 		return err
 	}
 	if perr != nil {
