@@ -75,6 +75,11 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 	if err != nil {
 		return &failure{exitConfig, fmt.Errorf("the folder of holds: %w", err)}
 	}
+	if old, err := keeper.Find(o.Name); err == nil {
+		for _, s := range old {
+			keeper.Tidy(s)
+		}
+	}
 	k := &keeping{
 		a: a, o: o, socket: socket, asked: make(chan ask), over: make(chan struct{}), watched: make(chan struct{}),
 		signals: make(chan os.Signal, 8), alone: make(chan struct{}), orphan: make(chan struct{}),
@@ -153,7 +158,7 @@ func (k *keeping) watchParents(in *bufio.Reader) {
 func (k *keeping) hold(s *session) error {
 	l := k.lease
 	store, _ := open.WithoutPassword(k.o.URL)
-	k.answer = keeper.Answer{State: keeper.Held, Name: l.Name(), Token: l.Token(), Store: store}
+	k.answer = keeper.Answer{State: keeper.Held, Name: l.Name(), Token: l.Token(), Store: store, While: k.o.While}
 	if err := k.socket.Publish(); err != nil {
 		return errors.Join(&failure{exitConfig, fmt.Errorf("the folder of holds: %w", err)}, l.Release())
 	}
@@ -292,6 +297,8 @@ func (k *keeping) mourn() {
 				return
 			}
 		case <-k.watched:
+			return
+		case <-k.orphan:
 			return
 		case <-k.signals:
 			return

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,8 +18,8 @@ is 76 if it does not: the lock was lost, its time is over, it was released or ha
 keeper was killed.
 
 The keeper answers, and asks no store: it learns within a third of the TTL that the lock was
-broken, and knows at once that a lease has expired. NAME may be left out if HOLDFAST_HOLD is set,
-as by "eval "$(holdfast hold --export NAME)"".`
+broken, and knows at once that a lease has expired. As for "holdfast release", the hold is the one in
+HOLDFAST_HOLD, or the one that was made for this shell or script.`
 
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
@@ -45,8 +46,11 @@ const aboutRelease = `End this user's hold of NAME: release the lock, and grant 
 another holder. It is 69 if the store does not confirm the release; the lock then ends when its
 lease expires.
 
-If there are several holds of NAME, HOLDFAST_HOLD says which one. NAME may be left out if it is
-set. A hold that was handed off, and that nobody has adopted, is released, too.`
+The hold is the one in HOLDFAST_HOLD, as hold prints it; NAME may then be left out. Without it, the
+hold is the one that was made for this shell or script, or a process above it ("--while"). A
+command that knows only the name never ends the hold of another job of the same user.
+
+A hold that was handed off, and that nobody has adopted, is released, too.`
 
 func (a *app) releaseCommand() *cobra.Command {
 	return &cobra.Command{
@@ -142,53 +146,49 @@ func holdName(name, socket string) string {
 	return show(name)
 }
 
-// findHold returns the socket of the hold of a name, or the one in the environment. If several holds
-// of a name are at this store, the environment must say which one.
+// findHold returns the socket of the hold of a name: the one in the environment, or else the one that
+// was made for an ancestor of this process. Another job of this user may hold the same name, and
+// must not lose it to a command that only knows the name.
 func (a *app) findHold(name string) (socket string, err error) {
-	ours := os.Getenv(envHold)
-	if name == "" {
-		if ours == "" {
-			return "", usagef("the name of the lock is missing, and %s is not set", envHold)
-		}
-		return ours, nil
+	given := os.Getenv(envHold)
+	switch {
+	case name == "" && given == "":
+		return "", usagef("the name of the lock is missing, and %s is not set", envHold)
+	case name == "" || given != "" && keeper.Of(given, name):
+		return given, nil
 	}
 	list, err := keeper.Find(name)
 	if err != nil {
 		return "", &failure{exitConfig, fmt.Errorf("the folder of holds: %w", err)}
 	}
 	store, _ := open.WithoutPassword(a.url())
-	var dead, here, elsewhere []string
-	silent := map[string]error{}
+	var dead, ours, others []string
+	var silent error
 	for _, s := range list {
 		switch h, err := keeper.Ask(s, keeper.Check); {
 		case errors.Is(err, keeper.ErrGone):
 			dead = append(dead, s)
-		case err != nil: // it may be the one
-			silent[s] = err
-			here = append(here, s)
-		case h.Store == store:
-			here = append(here, s)
+		case err != nil:
+			silent = err
+			others = append(others, s)
+		case h.Store == store && keeper.Ancestor(h.While):
+			ours = append(ours, s)
 		default:
-			elsewhere = append(elsewhere, fmt.Sprintf("%s (%s)", s, h.Store))
+			others = append(others, fmt.Sprintf("%s (at %s)", s, cmp.Or(h.Store, "the file of this user")))
 		}
-	}
-	for _, s := range here {
-		if s != ours && len(here) > 1 {
-			continue
-		}
-		if err := silent[s]; err != nil && !errors.Is(err, keeper.ErrForeign) {
-			return "", silentKeeper(show(name), err)
-		}
-		return s, nil
 	}
 	switch {
-	case len(here) > 1:
-		return "", usagef("there are %d holds of %s: set %s to one of %s", len(here), show(name), envHold, strings.Join(here, ", "))
+	case len(ours) == 1:
+		return ours[0], nil
+	case len(ours) > 1:
+		return "", usagef("there are %d holds of %s: set %s to one of %s", len(ours), show(name), envHold, strings.Join(ours, ", "))
+	case silent != nil:
+		return "", silentKeeper(show(name), silent)
+	case len(others) > 0:
+		return "", usagef("%s is held by this user, but not for this shell or script at this store: set %s to %s", show(name), envHold,
+			strings.Join(others, " or "))
 	case len(dead) > 0:
 		return dead[0], nil
-	case len(elsewhere) > 0:
-		return "", usagef("%s is not held at this store, but at another: %s; choose the store, or set %s", show(name),
-			strings.Join(elsewhere, ", "), envHold)
 	}
 	return "", lostHold("%s is not held by a hold of this user: it was released, its keeper has ended, or there was none", show(name))
 }

@@ -76,3 +76,9 @@ func SessionLeader() (pid int, ok bool) {
 	leader, err := unix.Getsid(0)
 	return leader, err == nil && leader > 0
 }
+
+// sessionOf returns the first process of this process's session, 0 if it is unknown.
+func sessionOf() int {
+	leader, _ := unix.Getsid(0)
+	return leader
+}

@@ -54,9 +54,10 @@ type Answer struct {
 	State  State         `json:"state"`
 	Name   string        `json:"name"`
 	Token  uint64        `json:"token,string"`
-	Store  string        `json:"store"`          // its URL without passwords
-	Left   time.Duration `json:"left,omitempty"` // for how long the lock is held at least
-	Why    string        `json:"why,omitempty"`  // of Ended and Unsure
+	Store  string        `json:"store"`           // its URL without passwords
+	While  int           `json:"while,omitempty"` // the process whose end ends the hold
+	Left   time.Duration `json:"left,omitempty"`  // for how long the lock is held at least
+	Why    string        `json:"why,omitempty"`   // of Ended and Unsure
 	Ticket string        `json:"ticket,omitempty"`
 }
 
@@ -224,9 +225,16 @@ func Find(name string) ([]string, error) {
 	return list, nil
 }
 
-// Tidy removes a socket whose keeper has been killed.
+// Of reports whether a socket is that of a hold of the lock, by its name.
+func Of(socket, name string) bool { return strings.HasPrefix(filepath.Base(socket), prefix(name)) }
+
+// Tidy removes the socket if its keeper has been killed.
 func Tidy(socket string) {
-	if _, err := Ask(socket, Check); errors.Is(err, ErrGone) {
+	conn, err := net.DialTimeout("unix", socket, serveLimit)
+	if err == nil {
+		_ = conn.Close()
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(socket)
 	}
 }

@@ -17,3 +17,6 @@ func Detached() *syscall.SysProcAttr { return nil }
 func SessionLeader() (pid int, ok bool) { return 0, false }
 
 func alive(int) error { return errors.New("this system has no keepers") }
+
+// Ancestor returns false.
+func Ancestor(int) bool { return false }
