@@ -69,6 +69,8 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast run deploy/prod -- ./deploy.sh       wait for the lock, then run
   holdfast run -n backup -- ./backup.sh         run only if the lock is free
   holdfast elect api -- ./serve                 run on one machine; another takes over if it fails
+  holdfast hold --max-hold 30m deploy           hold a lock over several commands, until
+  holdfast release deploy                       this one (see also check, handoff, adopt)
   holdfast ls                                   list the locks in use and their holders
   holdfast top                                  the same, as it changes, the most troubled first
   holdfast watch deploy/                        show who takes and frees them, as it happens
@@ -95,9 +97,13 @@ processes):
   postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE], after "holdfast init"
   memory:                    this process only, for trials
 
+password-file=PATH takes the place of a password in a URL. "holdfast config" shows the settings in
+force, and how profiles in a file name them.
+
 Exit codes: that of the command, 128+N if signal N ended the command, and
   75  busy, or the wait timed out (-E chooses another, --skip-ok makes it 0); nobody leads
-  76  the lock was lost, or the time of --max-hold or --lease is over: holdfast ended the command
+  76  the lock was lost, or the time of --max-hold or --lease is over: holdfast ended the command;
+      check and release: a hold does not hold its lock any more
   69  the store cannot be reached         70  a bug in holdfast
   77  the store refuses
   64  wrong usage, or a lock that the surrounding run already holds
