@@ -125,7 +125,8 @@ func TestProfilesRefused(t *testing.T) {
 		"profile = 'x'":                                         "profile is not a table",
 		"[profile.a]\n[profile.a]":                              "it is not valid TOML",
 		"\x00":                                                  "it is not valid TOML",
-		"default-profile = 'a'\n[profile.a]\nstore = 'nope://u:" + canary + "@h'": "profile a in " + b.dir + "/" + file + ": invalid store URL",
+		"default-profile = 'a'\n[profile.a]\nstore = 'nope://u:" + canary + "@h'": "profile a in " + b.dir + "/" + file +
+			": invalid store URL",
 	} {
 		b.put(file, text)
 		_, stderr := b.want(78, "ls")
@@ -160,7 +161,8 @@ func TestProfilesRefused(t *testing.T) {
 	if _, stderr := b.want(78, "ls"); !strings.Contains(stderr, "its folder: other users may write it") {
 		t.Error(stderr)
 	}
-	if _, stderr := b.with("HOLDFAST_CONFIG="+b.dir+"/none.toml").want(78, "ls"); !strings.Contains(stderr, "no such file") {
+	_, stderr := b.with("HOLDFAST_CONFIG="+b.dir+"/none.toml").want(78, "ls")
+	if !strings.Contains(stderr, "no such file") {
 		t.Error(stderr)
 	}
 	b.with("HOLDFAST_CONFIG=none.toml").want(78, "ls")

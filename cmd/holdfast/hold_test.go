@@ -92,7 +92,8 @@ func TestHold(t *testing.T) {
 		b = b.runtimeDir()
 		v := b.keep("--note", "build 42", "--label", "job=7", "a")
 		pid := keeperOf(b, v)
-		if out, _ := b.want(0, "check", "a"); !strings.Contains(out, "a is held, token "+v["HOLDFAST_TOKEN"]+", for at least ") {
+		out, _ := b.want(0, "check", "a")
+		if !strings.Contains(out, "a is held, token "+v["HOLDFAST_TOKEN"]+", for at least ") {
 			b.Error(out)
 		}
 		if out, _ := b.want(0, "info", "a"); !strings.Contains(out, "build 42") || !strings.Contains(out, "holdfast hold") {
@@ -164,7 +165,8 @@ func TestHoldKilled(t *testing.T) {
 				b.Error(stderr)
 			}
 		}
-		if out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN"); !later(strings.TrimSpace(out), v["HOLDFAST_TOKEN"]) {
+		out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
+		if !later(strings.TrimSpace(out), v["HOLDFAST_TOKEN"]) {
 			b.Errorf("token %s after %s", out, v["HOLDFAST_TOKEN"])
 		}
 		if left, _ := filepath.Glob(filepath.Dir(v["HOLDFAST_HOLD"]) + "/*"); len(left) > 0 {
@@ -273,7 +275,9 @@ func TestHoldInterrupted(t *testing.T) {
 			b.Error(stderr)
 		}
 		waits := b.start("hold", "--max-hold", "1m", "a")
-		b.until("the line about the wait", func() bool { return strings.Contains(waits.err.String(), "waiting for a: 0 ahead") })
+		b.until("the line about the wait", func() bool {
+			return strings.Contains(waits.err.String(), "waiting for a: 0 ahead")
+		})
 		waits.signal(syscall.SIGTERM)
 		waits.code()
 		holder.end()

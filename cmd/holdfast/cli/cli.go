@@ -146,7 +146,8 @@ func (a *app) root() *cobra.Command {
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
 		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
-		a.configCommand(), a.holdCommand(), a.checkCommand(), a.releaseCommand(), a.handOffCommand(), a.adoptCommand(), a.keeperCommand(),
+		a.configCommand(), a.holdCommand(), a.checkCommand(), a.releaseCommand(), a.handOffCommand(), a.adoptCommand(),
+		a.keeperCommand(),
 	)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()

@@ -75,8 +75,8 @@ func (a *app) configCommand() *cobra.Command {
 // profiles is wrong.
 func needsSettings(c *cobra.Command) bool {
 	path := strings.Fields(c.CommandPath())[1:]
-	return len(path) > 0 && !slices.Contains([]string{"help", "version", "completion", "judge", "lab", "verify-worker", keeperName}, path[0]) &&
-		strings.Join(path, " ") != "config path"
+	without := []string{"help", "version", "completion", "judge", "lab", "verify-worker", keeperName}
+	return len(path) > 0 && !slices.Contains(without, path[0]) && strings.Join(path, " ") != "config path"
 }
 
 // setting is one row of "holdfast config".

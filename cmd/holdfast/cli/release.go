@@ -181,12 +181,13 @@ func (a *app) findHold(name string) (socket string, err error) {
 	case len(ours) == 1:
 		return ours[0], nil
 	case len(ours) > 1:
-		return "", usagef("there are %d holds of %s: set %s to one of %s", len(ours), show(name), envHold, strings.Join(ours, ", "))
+		return "", usagef("there are %d holds of %s: set %s to one of %s", len(ours), show(name), envHold,
+			strings.Join(ours, ", "))
 	case silent != nil:
 		return "", silentKeeper(show(name), silent)
 	case len(others) > 0:
-		return "", usagef("%s is held by this user, but not for this shell or script at this store: set %s to %s", show(name), envHold,
-			strings.Join(others, " or "))
+		return "", usagef("%s is held by this user, but not for this shell or script at this store: set %s to %s",
+			show(name), envHold, strings.Join(others, " or "))
 	case len(dead) > 0:
 		return dead[0], nil
 	}
