@@ -86,6 +86,7 @@ func WithPasswordFile(rawURL, path string) (string, bool) {
 		return rawURL, false
 	}
 	_, given := u.User.Password()
+	given = given || query.Has("password") || query.Has("passfile") // PostgreSQL
 	named := u.User != nil && u.User.Username() != ""
 	if given || !named && strings.HasPrefix(kind, "z") { // ZooKeeper has no user by default
 		return rawURL, false

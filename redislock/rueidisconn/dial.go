@@ -54,8 +54,8 @@ const (
 //	                      requests share one connection for each server, and have one for each
 //	                      subscription
 //
-// A longer timeout keeps no lock for longer: the context of each call bounds it too. ReadPassword in
-// internal/storeurl lists the files that are refused.
+// A longer timeout keeps no lock for longer: the context of each call bounds it too. A password file
+// has one line, and is refused if its path is relative, or if other users may read or write it.
 //
 // Errors: ErrInvalid if the URL or one of its files is invalid. ErrRefused if the server refuses
 // the credentials, if either side refuses the other's certificate, if the sentinels do not know the

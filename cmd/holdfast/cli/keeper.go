@@ -93,8 +93,9 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 	go k.watchParents(in)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	waiting := make(chan struct{}) // closed when the wait for the lock is over
+	waiting, stopped := make(chan struct{}), make(chan struct{}) // waiting is closed when the lock is taken
 	go func() {
+		defer close(stopped)
 		select {
 		case s := <-k.signals:
 			cancel(signaled{s.(syscall.Signal)})
@@ -112,10 +113,11 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 	err = a.with(ctx, cfg, func(s *session) error {
 		t := &task{a: a, line: line}
 		h, err := t.lock(ctx, s, o.runOptions(), o.Name)
+		close(waiting)
+		<-stopped // from here on signals are for k.hold
 		if err == nil && context.Cause(ctx) != nil {
 			err = errors.Join(context.Cause(ctx), h.ReleaseNow())
 		}
-		close(waiting)
 		if err != nil {
 			return err
 		}

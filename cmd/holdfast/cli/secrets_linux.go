@@ -33,7 +33,11 @@ func offerSecrets(url string) (value string, withdraw func(), err error) {
 	if clean, ok := open.WithoutPassword(url); ok && clean == url || len(url) > maxSecrets {
 		return "", none, nil
 	}
-	fd, err := unix.MemfdCreate(secretsName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(secretsName, flags|unix.MFD_NOEXEC_SEAL) // some systems insist on it
+	if errors.Is(err, unix.EINVAL) {                                     // Linux before 6.3
+		fd, err = unix.MemfdCreate(secretsName, flags)
+	}
 	if err != nil {
 		return "", none, err
 	}

@@ -144,7 +144,7 @@ func read(file string) (text []byte, private error, err error) {
 	if err := storeurl.Trusted(fi); err != nil {
 		return nil, nil, err
 	}
-	if err := storeurl.Trusted(dir); err != nil {
+	if err := storeurl.Trusted(dir); err != nil && dir.Mode()&os.ModeSticky == 0 { // there others exchange no file
 		return nil, nil, fmt.Errorf("its folder: %w", err)
 	}
 	text, err = io.ReadAll(io.LimitReader(f, maxSize+1))
@@ -227,7 +227,7 @@ func (c *Config) profile(table map[string]any) (*Profile, error) {
 	ttl, err := textOf(table, "ttl")
 	if err == nil && ttl != "" {
 		if p.TTL, err = c.parse(ttl); err != nil {
-			err = fmt.Errorf("ttl: %w", err)
+			err = errors.New(`ttl: expected a time, such as "15s"`) // that of parse may quote the text
 		}
 	}
 	if err != nil {
