@@ -142,7 +142,8 @@ func TestPasswordFileOfEveryStore(t *testing.T) {
 			t.Errorf("%s: %v", both, err)
 		}
 	}
-	for _, address := range []string{"", "sqlite:x", "memory:", "zookeeper://h", "redis://u:p@h", "postgres://u@h/d?password=p",
+	for _, address := range []string{"", "sqlite:x", "memory:", "zookeeper://h",
+		"redis://u:p@h", "postgres://u@h/d?password=p",
 		"postgres://u@h/d?passfile=/f", "x", "redis://h:%zz@"} {
 		if got, ok := WithPasswordFile(address, file); ok || got != address {
 			t.Errorf("%s: %s", address, got)
