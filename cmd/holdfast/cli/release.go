@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +35,8 @@ func (a *app) checkCommand() *cobra.Command {
 				if h.State == keeper.Offered {
 					return lostHold("%s was handed off: whoever has the ticket may hold it", show(h.Name))
 				}
-				_, err := fmt.Fprintf(a.stdout, "%s is held, token %d, for at least %s\n", show(h.Name), h.Token, rough(h.Left))
+				_, err := fmt.Fprintf(a.stdout, "%s is held, token %d, for at least %s\n", show(h.Name), h.Token,
+					rough(h.Left.Truncate(time.Second)))
 				return err
 			})
 		}),
@@ -140,6 +142,9 @@ func silentKeeper(name string, err error) error {
 
 // holdName names a hold for people.
 func holdName(name, socket string) string {
+	if lock := os.Getenv(envLock); name == "" && keeper.Of(socket, lock) {
+		name = lock
+	}
 	if name == "" {
 		return show(socket)
 	}
