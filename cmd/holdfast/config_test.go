@@ -168,7 +168,9 @@ func TestProfilesRefused(t *testing.T) {
 	b.with("HOLDFAST_CONFIG=none.toml").want(78, "ls")
 	own := b.put("own.toml", "[profile.own]\nstore = 'memory:'\n")
 	b.with("HOLDFAST_CONFIG="+own).want(0, "ls", "--profile", "own")
-	b.with("HOME=", "HOLDFAST_URL=memory:").want(0, "ls") // no home, no file
+	for _, home := range []string{"", "/dev/null", "/no/such/folder"} { // no home, no file
+		b.with("HOME="+home, "HOLDFAST_URL=memory:").want(0, "ls")
+	}
 }
 
 // The password comes from a file that the environment or systemd names, and the nested command has

@@ -2,8 +2,10 @@ package main_test
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -63,6 +65,22 @@ func TestNestedPassword(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A user with the home of another user has no profiles there, and no error.
+func TestForeignHome(t *testing.T) {
+	b := newBench(t)
+	whom := b.asNobody()
+	closed := b.dir + "/closed"
+	if err := os.Mkdir(closed, 0o700); err != nil { // of root
+		t.Fatal(err)
+	}
+	p := b.with("HOME="+closed, "HOLDFAST_URL=memory:").prepare("ls")
+	p.SysProcAttr = &syscall.SysProcAttr{Credential: whom}
+	p.begin()
+	if code := p.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
 }
 

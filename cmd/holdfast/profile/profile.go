@@ -88,7 +88,7 @@ func Load(files []string, must bool, parse func(string) (time.Duration, error),
 	c := &Config{profiles: map[string]*Profile{}, parse: parse, meant: meant}
 	for _, file := range files {
 		text, private, err := read(file)
-		if errors.Is(err, fs.ErrNotExist) && !must {
+		if !must && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoFolder)) {
 			continue
 		}
 		if err == nil {
@@ -116,6 +116,9 @@ func (c *Config) Find(name string) (*Profile, error) {
 // Names returns the names of all profiles in order.
 func (c *Config) Names() []string { return slices.Sorted(maps.Keys(c.profiles)) }
 
+// errNoFolder means that this user has no such folder: HOME may be /dev/null, or that of another user.
+var errNoFolder = errors.New("its folder")
+
 // read returns the text of a file that no other user could have written, and why it may not have a
 // password, if so.
 func read(file string) (text []byte, private error, err error) {
@@ -127,7 +130,7 @@ func read(file string) (text []byte, private error, err error) {
 	}
 	dir, err := os.Stat(filepath.Dir(file))
 	if err != nil {
-		return nil, nil, plain(err)
+		return nil, nil, fmt.Errorf("%w: %w", errNoFolder, plain(err))
 	}
 	f, err := storeurl.OpenFile(file)
 	if err != nil {
