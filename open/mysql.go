@@ -1,6 +1,7 @@
 package open
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ const dialLimit = 5 * time.Second
 
 // mySQLAllowed has no @ after a ://, or Scrub would mask the text between them.
 const mySQLAllowed = "allowed are mysql://HOST[:PORT]/DATABASE or mysql:///DATABASE?socket=PATH (mariadb:// is the same), USER[:PASSWORD]@ before the host, " +
-	"and the parameters tls=true, skip-verify or off, with tls=true also ca, cert, key, servername, and timeout=DURATION, readTimeout=DURATION"
+	"and the parameters password-file=PATH, tls=true, skip-verify or off, with tls=true also ca, cert, key, servername, and timeout=DURATION, readTimeout=DURATION"
 
 // invalidMySQL is a refusal.
 func invalidMySQL(format string, args ...any) error {
@@ -64,6 +65,16 @@ func mySQLConfig(rawURL string) (*godriver.Config, error) {
 	if u.User != nil {
 		cfg.User = u.User.Username()
 		cfg.Passwd, _ = u.User.Password()
+	}
+	file, password, err := passwordFileOf(query, cfg.Passwd, invalidMySQL)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Passwd = password
+	again := func(_ context.Context, c *godriver.Config) error { return file.read(&c.Passwd) }
+	err = cfg.Apply(godriver.BeforeConnect(again))
+	if err != nil {
+		return nil, invalidMySQL("%v", err)
 	}
 	if cfg.User == "" {
 		return nil, invalidMySQL("it names no user")
@@ -107,7 +118,7 @@ func mySQLAddress(cfg *godriver.Config, u *url.URL, socket string) error {
 
 // mySQLParameters reads the query, and refuses unknown parameters.
 func mySQLParameters(cfg *godriver.Config, query url.Values) error {
-	known := append([]string{"socket", "tls", "timeout", "readTimeout"}, storeurl.TLSParameters...)
+	known := append([]string{"socket", "tls", "timeout", "readTimeout", storeurl.PasswordFile}, storeurl.TLSParameters...)
 	err := onlyKnown(query, invalidMySQL, known...)
 	if err != nil {
 		return err

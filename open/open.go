@@ -32,6 +32,14 @@
 //	                           same. listen is another postgres URL, percent-encoded: a direct
 //	                           connection if the first URL leads through a pooler
 //
+// Every URL that may have a password may have password-file=PATH in its place, a file with one line
+// that no other user may read. Each new connection reads it, so that it can be changed; ZooKeeper,
+// and Redis with sentinels, read it when the store is opened. The sentinels have
+// sentinelpassword-file.
+//
+// Redis has dial-timeout=2s for connecting and read-timeout=3s for an answer, and with replicas=N
+// also pool-size=N: how many connections wait for replicas at most.
+//
 // All rediss schemes, zookeepers, and mysql with tls=true have these parameters: ca, a PEM file of
 // roots to trust in place of the system's; cert and key, PEM files of a client certificate;
 // servername, the name to expect in the certificate of the server.

@@ -56,12 +56,12 @@ func TestPostgresConfig(t *testing.T) {
 			"u", "", "h", "d", 5432, 5 * time.Second, "postgres://v:q@g/e?sslmode=require", "holdfast", "",
 		},
 	} {
-		c, listen, err := postgresConfig(raw, invalidPostgres)
+		c, own, err := postgresConfig(raw, invalidPostgres)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
-		got := want{c.User, c.Password, c.Host, c.Database, c.Port, c.ConnectTimeout, listen,
+		got := want{c.User, c.Password, c.Host, c.Database, c.Port, c.ConnectTimeout, own.listen,
 			c.RuntimeParams["application_name"], c.RuntimeParams["search_path"]}
 		if got != w {
 			t.Errorf("%s: %+v; want %+v", raw, got, w)
@@ -182,7 +182,7 @@ func FuzzPostgres(f *testing.F) {
 			strings.Contains(raw, "%") && strings.Contains(raw, "=") {
 			return // the parameters may name files
 		}
-		cfg, listen, err := postgresConfig(raw, invalidPostgres)
+		cfg, own, err := postgresConfig(raw, invalidPostgres)
 		inside := strings.Contains(raw, ":secretword@") && strings.Count(raw, "secretword") == 1
 		switch {
 		case err == nil && (cfg.Host == "" || cfg.ConnectTimeout < 0):
@@ -203,8 +203,8 @@ func FuzzPostgres(f *testing.F) {
 		if postgresPlace(again) != postgresPlace(cfg) || again.Password != "" && cfg.Password == "" {
 			t.Errorf("%q without its password is %q: %s", raw, clean, postgresPlace(again))
 		}
-		if (further == "") != (listen == "") {
-			t.Errorf("%q: %q, without its password %q", raw, listen, further)
+		if (further.listen == "") != (own.listen == "") {
+			t.Errorf("%q: %q, without its password %q", raw, own.listen, further.listen)
 		}
 	})
 }

@@ -48,7 +48,7 @@ type quorumURL struct {
 
 // quorumAllowed has no @ after a ://, or Scrub would mask the text between them.
 const quorumAllowed = "allowed are redis+quorum://HOST[:PORT],HOST[:PORT],HOST[:PORT][,...] with 3 to 9 servers, USER:PASSWORD@ before them, " +
-	"and the parameters quarantine=DURATION, prefix=TEXT; with rediss+quorum:// also ca, cert, key, servername"
+	"and the parameters quarantine=DURATION, prefix=TEXT, password-file=PATH, dial-timeout=2s, read-timeout=3s; with rediss+quorum:// also ca, cert, key, servername"
 
 // invalidQuorum is a refusal.
 func invalidQuorum(format string, args ...any) error {
@@ -62,15 +62,19 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 		return q, err
 	}
 	scheme := quorums[u.Scheme] // package url has made it lower case
-	known := []string{"quarantine", "prefix"}
+	ofServers := []string{storeurl.PasswordFile, "dial-timeout", "read-timeout"}
 	if scheme == "rediss" {
-		known = append(known, storeurl.TLSParameters...)
+		ofServers = append(ofServers, storeurl.TLSParameters...)
 	}
-	if err := onlyKnown(query, invalidQuorum, known...); err != nil {
+	if err := onlyKnown(query, invalidQuorum, append(ofServers, "quarantine", "prefix")...); err != nil {
+		return q, err
+	}
+	password, _ := u.User.Password()
+	if _, _, err := passwordFileOf(query, password, invalidQuorum); err != nil {
 		return q, err
 	}
 	passed := url.Values{}
-	for _, k := range storeurl.TLSParameters {
+	for _, k := range ofServers {
 		if query.Has(k) {
 			passed[k] = query[k]
 		}

@@ -44,12 +44,13 @@ var inQuery = regexp.MustCompile(`([?&])([\w.-]+)=[^\s"'&]+`)
 var inCommand = regexp.MustCompile(`(with args beginning with:).*`)
 
 // Scrub masks passwords in text: anything in the place of a password in a URL or in a refused
-// command of Redis, and the passwords of rawURL that no text has by chance.
+// command of Redis, and the passwords of rawURL, and of files that this process has read, that no
+// text has by chance.
 //
 // A common password is not masked elsewhere: texts have its word whatever the password is, and the
 // mask in a known sentence would show which word the password is.
 func Scrub(text, rawURL string) string {
-	list := secrets(rawURL)
+	list := append(secrets(rawURL), storeurl.FilePasswords()...)
 	// The URL itself, also with a password that ends where that of a URL in a text would.
 	if scheme, rest, ok := strings.Cut(rawURL, "://"); ok && strings.Contains(rest, "@") {
 		text = strings.ReplaceAll(text, rawURL, scheme+"://"+storeurl.Mask+rest[strings.LastIndexByte(rest, '@'):])
@@ -170,7 +171,10 @@ func joinPairs(list []pair) string {
 // secret reports whether the parameter key has a password.
 func secret(key string) bool {
 	key = strings.ToLower(key)
-	if key == "passfile" || key == "require_auth" { // PostgreSQL: a file of passwords, and methods
+	switch key {
+	case storeurl.PasswordFile, "sentinel" + storeurl.PasswordFile:
+		return false
+	case "passfile", "require_auth": // PostgreSQL: a file of passwords, and methods
 		return false
 	}
 	for _, s := range []string{"pass", "pwd", "secret", "token", "auth", "credential"} {

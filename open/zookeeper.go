@@ -31,7 +31,7 @@ const defaultRoot = "/holdfast"
 
 // zooKeeperAllowed has no @ after a ://, or Scrub would mask the text between them.
 const zooKeeperAllowed = "allowed are zookeeper://HOST[:PORT][,HOST...][/ROOT], USER:PASSWORD@ before the hosts, and the " +
-	"parameters session=DURATION, protocol=ordered or single, acl=readable or private; with zookeepers:// also ca, cert, key, servername"
+	"parameters password-file=PATH, session=DURATION, protocol=ordered or single, acl=readable or private; with zookeepers:// also ca, cert, key, servername"
 
 // invalidZooKeeper is a refusal.
 func invalidZooKeeper(format string, args ...any) error {
@@ -56,6 +56,13 @@ func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 		case strings.Contains(cfg.User, ":"):
 			return cfg, invalidZooKeeper("ZooKeeper allows no colon in a user's name")
 		}
+	}
+	// Read once: nodes belong to the password that created them, so a new one is another user.
+	if _, cfg.Password, err = passwordFileOf(query, cfg.Password, invalidZooKeeper); err != nil {
+		return cfg, err
+	}
+	if cfg.Password != "" && cfg.User == "" {
+		return cfg, invalidZooKeeper("password-file needs USER@")
 	}
 	if cfg.Servers, err = storeurl.Hosts(u.Host, zooKeeperPort); err != nil {
 		return cfg, invalidZooKeeper("%v", err)
@@ -84,7 +91,7 @@ func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 
 // settings reads the parameters that are not about TLS, and refuses unknown ones.
 func settings(cfg *zklock.Config, query url.Values) error {
-	known := append([]string{"session", "protocol", "acl"}, storeurl.TLSParameters...)
+	known := append([]string{"session", "protocol", "acl", storeurl.PasswordFile}, storeurl.TLSParameters...)
 	if err := onlyKnown(query, invalidZooKeeper, known...); err != nil {
 		return err
 	}

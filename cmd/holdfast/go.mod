@@ -9,6 +9,7 @@ require (
 	github.com/holdfast-lock/holdfast/open v0.1.0
 	github.com/holdfast-lock/holdfast/redislock/rueidisconn v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/pelletier/go-toml/v2 v2.4.3
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	go.uber.org/goleak v1.3.0

@@ -91,7 +91,7 @@ func newScreen(b *bench) *screen {
 // foreground returns the group that has the terminal.
 func (s *screen) foreground() int {
 	g, err := unix.IoctlGetInt(int(s.pty.Fd()), unix.TIOCGPGRP)
-	if err != nil {
+	if err != nil || g <= 1 { // 0 after the shell has ended: a signal to group 0 would reach this process
 		return 1 << 30 // no group
 	}
 	return g

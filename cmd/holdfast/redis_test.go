@@ -42,7 +42,7 @@ func TestRedis(t *testing.T) {
 	}
 	b.env[len(b.env)-1] = "HOLDFAST_URL=redis://locker:c4nary@" + r.Addr
 	// The URL for the command names the store, but has no password.
-	out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
+	out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_SECRETS= HOLDFAST_HELD= $H run -n b -- true; echo $?")
 	if want := "redis://locker@" + r.Addr + "\n"; !strings.HasPrefix(out, want) {
 		t.Errorf("%q, want %q", out, want)
 	}

@@ -118,7 +118,7 @@ func (b *bench) quietly(args ...string) {
 func (b *bench) passedOn(url, want string) {
 	b.Helper()
 	out, _ := b.at(url).want(0, "run", "a", "--", "sh", "-c",
-		"echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
+		"echo $HOLDFAST_URL; HOLDFAST_SECRETS= HOLDFAST_HELD= $H run -n b -- true; echo $?")
 	if want += "\n77\n"; out != want {
 		b.Errorf("%q, want %q", out, want)
 	}

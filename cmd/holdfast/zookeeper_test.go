@@ -72,7 +72,7 @@ func zooKeeperURLs(b *bench, addrs []string) {
 	b.want(77, "ls")
 	b.env[len(b.env)-1] = private
 	// The URL for the command names the store, but has no password.
-	out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
+	out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_SECRETS= HOLDFAST_HELD= $H run -n b -- true; echo $?")
 	if want := "zk://locker@" + hosts + "/private?acl=private\n77\n"; out != want {
 		t.Errorf("%q, want %q", out, want)
 	}

@@ -43,6 +43,20 @@ const (
 // user and password before the @ are the servers'. sentineltls=no with rediss+sentinel means that
 // the sentinels do not use TLS.
 //
+// All URLs may have these parameters:
+//
+//	password-file=PATH    a file with the password, in place of a password in the URL. Each new
+//	                      connection reads it; with sentinels it is read once. sentinelpassword-file
+//	                      is the same for the sentinels' password, and is read once
+//	dial-timeout=2s       for connecting to a server, TLS included; 100ms to 1m
+//	read-timeout=3s       for an answer of a server, before the connection is given up; 100ms to 1m
+//	pool-size=N           at most N connections wait for replicas at a time, 2 to 1024. Other
+//	                      requests share one connection for each server, and have one for each
+//	                      subscription
+//
+// A longer timeout keeps no lock for longer: the context of each call bounds it too. A password file
+// has one line, and is refused if its path is relative, or if other users may read or write it.
+//
 // Errors: ErrInvalid if the URL or one of its files is invalid. ErrRefused if the server refuses
 // the credentials, if either side refuses the other's certificate, if the sentinels do not know the
 // master, or if the server does not fit the scheme. ErrUnavailable or ErrUncertain if the server
@@ -53,10 +67,11 @@ func Dial(rawURL string) (redislock.Conn, error) { return DialVia(rawURL, nil) }
 // a Cluster name later. TLS, if the URL asks for it, runs inside these connections. A nil dial
 // means Dial's own.
 func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
-	opt, err := parse(rawURL)
+	set, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
+	opt := set.ClientOption
 	if dial != nil {
 		network := "tcp"
 		if opt.DialCtxFn != nil { // only the URL of a socket sets it
@@ -87,7 +102,10 @@ func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
 		return nil, fmt.Errorf("%s: %w", where, c.wrap(err))
 	}
 	c := newConn(client, true)
-	c.connections, c.watchers = l, watchersOf(opt)
+	c.connections, c.watchers, c.ioTimeout = l, watchersOf(opt), opt.ConnWriteTimeout
+	if set.pool > 0 {
+		c.pool = make(chan struct{}, set.pool)
+	}
 	if !opt.ForceSingleClient && !c.Cluster() {
 		return nil, errors.Join(fmt.Errorf("%w: %s does not belong to a Cluster", driver.ErrRefused, where), c.Close())
 	}

@@ -3,6 +3,7 @@ package rueidisconn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -32,8 +33,21 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 	defer c.connections.end()
 	c.waits.Store(true)
 	// Without a limit the client would wait for a blocking command for ever.
-	ctx, cancel := context.WithTimeout(ctx, timeout+ioTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout+c.ioTimeout)
 	defer cancel()
+	if c.pool != nil {
+		select {
+		case c.pool <- struct{}{}:
+			defer func() { <-c.pool }()
+		case <-ctx.Done(): // nothing was sent
+			err := fmt.Errorf("%w: all connections that wait for replicas are in use (pool-size): %w",
+				driver.ErrUnavailable, ctx.Err())
+			for i := range results {
+				results[i].Err = err
+			}
+			return results, 0, err
+		}
+	}
 	client, release := c.client.Dedicate()
 	defer release()
 	todo := make([]int, len(calls))

@@ -11,10 +11,12 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
@@ -27,7 +29,7 @@ func New(client rueidis.Client) redislock.Conn {
 }
 
 func newConn(client rueidis.Client, owned bool) *conn {
-	c := &conn{client: client, owned: owned, mode: client.Mode()}
+	c := &conn{client: client, owned: owned, mode: client.Mode(), ioTimeout: ioTimeout}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -42,8 +44,10 @@ type conn struct {
 	end         context.CancelFunc
 	loops       sync.WaitGroup // the subscriptions
 	doubt       listening.Doubt
-	connections *connections // of a single server, opened by Dial
-	waits       atomic.Bool  // RunWait was called
+	connections *connections  // of a single server, opened by Dial
+	waits       atomic.Bool   // RunWait was called
+	pool        chan struct{} // a value for each connection of RunWait; nil: no limit
+	ioTimeout   time.Duration // for an answer
 
 	watchers []rueidis.ClientOption // options of clients of the sentinels, if Dial knows them
 }
@@ -221,6 +225,7 @@ func (c *conn) wrap(err error) error {
 	case errors.Is(err, rueidis.ErrClosing) && c.moves(): // the client dropped the server, perhaps after the request
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	case errors.Is(err, rueidis.ErrClosing), errors.Is(err, rueidis.ErrNoAddr), errors.Is(err, rueidis.ErrNoSlot),
+		errors.Is(err, storeurl.ErrPassword),
 		errors.As(err, &op) && op.Op == "dial", err.Error() == notPrimary:
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}

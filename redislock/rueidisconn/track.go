@@ -80,7 +80,7 @@ func (c *conn) trackAt(ctx context.Context, node rueidis.Client, prefix string, 
 		}
 	})
 	ask := func(words ...string) rueidis.RedisResult {
-		ctx, cancel := context.WithTimeout(ctx, ioTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.ioTimeout)
 		defer cancel()
 		return client.Do(ctx, client.B().Arbitrary(words...).Build())
 	}

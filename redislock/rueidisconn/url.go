@@ -19,8 +19,9 @@ import (
 )
 
 const allowed = "allowed are redis://[user:password@]host[:port][/db], unix:///path?db=N, " +
-	"redis+sentinel://[user:password@]host[:port][,host...]/master[/db] with sentineluser, sentinelpassword, sentineltls=no, " +
+	"redis+sentinel://[user:password@]host[:port][,host...]/master[/db] with sentineluser, sentinelpassword or sentinelpassword-file, sentineltls=no, " +
 	"redis+cluster://[user:password@]host[:port][,host...], and rediss://, rediss+sentinel://, rediss+cluster:// with ca, cert, key, servername; " +
+	"all with password-file=PATH in place of a password, dial-timeout=2s, read-timeout=3s and pool-size=N; " +
 	"in Open and on the command line replicas=N and replica-timeout=500ms as well"
 
 // invalid returns the error of an invalid URL, which shows the URL with possible passwords masked.
@@ -34,7 +35,8 @@ func invalid(rawURL string, why error) error {
 
 // harmless are the parameters without secrets.
 var harmless = []string{"db", "sentineluser", "sentineltls", "ca", "cert", "key", "servername", "replicas",
-	"replica-timeout"}
+	"replica-timeout", storeurl.PasswordFile, sentinelPasswordFile, dialTimeoutParameter, readTimeoutParameter,
+	poolSizeParameter}
 
 // parts are the parts of a URL.
 type parts struct {
@@ -43,59 +45,70 @@ type parts struct {
 	known []string // parameters that are allowed
 }
 
-// parse returns the client's options for a URL.
-func parse(rawURL string) (rueidis.ClientOption, error) {
-	opt, err := read(rawURL)
+// settings are what a URL says about the client.
+type settings struct {
+	rueidis.ClientOption
+	pool int // see conn.pool; 0: no limit
+}
+
+// parse returns the settings of a URL.
+func parse(rawURL string) (settings, error) {
+	s, err := read(rawURL)
 	if err != nil {
 		err = invalid(rawURL, cmp.Or(storeurl.AtAfterHosts(rawURL), err)) // a password with an @ may be valid
 	}
-	return opt, err
+	return s, err
 }
 
 // read is parse, with errors that quote nothing of the URL but its scheme and parameters without
 // secrets.
-func read(rawURL string) (rueidis.ClientOption, error) {
-	opt := options()
+func read(rawURL string) (settings, error) {
+	s := settings{ClientOption: options()}
 	u, query, err := storeurl.Parse(rawURL)
 	if err != nil {
-		return opt, err
+		return s, err
 	}
 	p := parts{URL: u, query: query}
 	if p.User != nil {
-		opt.Username = p.User.Username()
-		opt.Password, _ = p.User.Password()
+		s.Username = p.User.Username()
+		s.Password, _ = p.User.Password()
 	}
+	if err := cmp.Or(p.place(&s.ClientOption), p.tuning(&s)); err != nil {
+		return s, err
+	}
+	for k, v := range p.query {
+		if !slices.Contains(p.known, k) || len(v) != 1 {
+			return s, fmt.Errorf("the parameter %q is unknown or given twice%s", k, p.meant(k))
+		}
+	}
+	return s, p.passwordFile(&s.ClientOption)
+}
+
+// place reads where the servers are.
+func (p *parts) place(opt *rueidis.ClientOption) (err error) {
 	scheme, secure := p.Scheme, false
 	if rest, ok := strings.CutPrefix(scheme, "rediss"); ok {
 		scheme, secure = "redis"+rest, true
 	}
 	switch scheme {
 	case "unix", "redis+unix":
-		err = p.socket(&opt)
+		err = p.socket(opt)
 	case "redis":
-		err = p.server(&opt)
+		err = p.server(opt)
 	case "redis+sentinel":
-		err = p.sentinels(&opt)
+		err = p.sentinels(opt)
 	case "redis+cluster":
-		err = p.cluster(&opt)
+		err = p.cluster(opt)
 	default:
 		err = fmt.Errorf("scheme %q", p.Scheme)
 	}
 	if secure && scheme == "redis+unix" {
 		err = fmt.Errorf("scheme %q", p.Scheme)
 	}
-	if err != nil {
-		return opt, err
+	if err == nil && secure {
+		err = p.tls(opt)
 	}
-	if secure {
-		err = p.tls(&opt)
-	}
-	for k, v := range p.query {
-		if !slices.Contains(p.known, k) || len(v) != 1 {
-			return opt, fmt.Errorf("the parameter %q is unknown or given twice", k)
-		}
-	}
-	return opt, err
+	return err
 }
 
 func (p *parts) socket(opt *rueidis.ClientOption) error {
@@ -121,7 +134,7 @@ func (p *parts) server(opt *rueidis.ClientOption) error {
 }
 
 func (p *parts) sentinels(opt *rueidis.ClientOption) error {
-	p.known = []string{"sentineluser", "sentinelpassword"}
+	p.known = []string{"sentineluser", "sentinelpassword", sentinelPasswordFile}
 	if err := p.addresses(opt, "26379"); err != nil {
 		return err
 	}
@@ -133,8 +146,17 @@ func (p *parts) sentinels(opt *rueidis.ClientOption) error {
 		Dialer: opt.Dialer, MasterSet: master, TopologyRefreshInterval: askSentinels,
 		Username: p.query.Get("sentineluser"), Password: p.query.Get("sentinelpassword"),
 	}
+	if file := p.query.Get(sentinelPasswordFile); file != "" {
+		if opt.Sentinel.Password != "" {
+			return errors.New("sentinelpassword and sentinelpassword-file contradict each other")
+		}
+		var err error
+		if opt.Sentinel.Password, err = storeurl.ReadPassword(file); err != nil {
+			return err
+		}
+	}
 	if opt.Sentinel.Username != "" && opt.Sentinel.Password == "" {
-		return errors.New("sentineluser needs sentinelpassword")
+		return errors.New("sentineluser needs sentinelpassword or sentinelpassword-file")
 	}
 	return database(opt, strings.TrimSuffix(db, "/"))
 }

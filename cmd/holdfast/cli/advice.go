@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -45,7 +44,6 @@ func (a *app) advice(err error) string {
 	if parseErr != nil {
 		u = &url.URL{}
 	}
-	_, password := u.User.Password()
 	secure := strings.HasPrefix(u.Scheme, "rediss") || strings.HasPrefix(u.Scheme, "valkeys") ||
 		u.Scheme == "zookeepers" || u.Scheme == "zks"
 	plain := strings.HasPrefix(u.Scheme, "redis") || strings.HasPrefix(u.Scheme, "valkey")
@@ -56,8 +54,8 @@ func (a *app) advice(err error) string {
 	switch {
 	case errors.Is(err, holdfast.ErrDamaged):
 		return "no request for this name works until its record is removed at the store; other names are not affected (docs/oncall.md)"
-	case mayLackPassword && a.store == "" && !password && os.Getenv(envHeld) != "":
-		return `inside "holdfast run" there is no password in ` + envURL + `: set it again, or give the URL with --store`
+	case mayLackPassword && a.nestedWithoutPassword(err, u):
+		return hintNested
 	case known:
 		return refusalAdvice(refusal.Code, refusal.Error(), refusal.Primary, u)
 	case strings.HasSuffix(u.Scheme, "+quorum") && ofServer.MatchString(err.Error()):
@@ -113,7 +111,7 @@ var ofServer = regexp.MustCompile(`\((NOAUTH|NOPERM|MISCONF|OOM)\b[^)]*`)
 func refusalAdvice(code, said, primary string, u *url.URL) string {
 	switch code {
 	case "NOAUTH":
-		return "the URL has a place for it: redis://[USER]:PASSWORD@HOST"
+		return "the URL has a place for it: redis://[USER]:PASSWORD@HOST; " + envPasswordFile + " names a file with it"
 	case "NOPERM":
 		if missing := missingRight(said, u); missing != "" {
 			user := u.User.Username()

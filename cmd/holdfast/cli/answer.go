@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -39,8 +38,8 @@ func (a *app) unopened(err error, took time.Duration) error {
 		text := fmt.Sprintf("%v: %s has not answered %s", holdfast.ErrUnavailable, a.where(), within)
 		err = &worded{text, errors.Join(holdfast.ErrUnavailable, err)}
 	}
-	if a.store == "" && os.Getenv(envURL) != "" {
-		err = &worded{envURL + ": " + strings.TrimPrefix(err.Error(), "holdfast: "), err}
+	if at := a.storeAt(); at != "" {
+		err = &worded{at + ": " + strings.TrimPrefix(err.Error(), "holdfast: "), err}
 	}
 	return err
 }

@@ -34,12 +34,14 @@ const (
 
 // app is what the commands share.
 type app struct {
-	store  string // URL
-	ttl    time.Duration
-	stdout io.Writer
-	stderr io.Writer
-	opens  time.Duration  // how long the store may take to open; 0: openLimit
-	die    syscall.Signal // ends this process in place of an exit code, if not 0
+	store   string // of --store
+	profile string // of --profile
+	ttl     time.Duration
+	set     *settings // nil before they are known, and for commands without a store
+	stdout  io.Writer
+	stderr  io.Writer
+	opens   time.Duration  // how long the store may take to open; 0: openLimit
+	die     syscall.Signal // ends this process in place of an exit code, if not 0
 }
 
 // Main runs the command that args asks for and returns the exit code.
@@ -69,6 +71,8 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast run deploy/prod -- ./deploy.sh       wait for the lock, then run
   holdfast run -n backup -- ./backup.sh         run only if the lock is free
   holdfast elect api -- ./serve                 run on one machine; another takes over if it fails
+  holdfast hold --max-hold 30m deploy           hold a lock over several commands, until
+  holdfast release deploy                       this one (see also check, handoff, adopt)
   holdfast ls                                   list the locks in use and their holders
   holdfast info deploy/prod                     show why a lock is taken, and what to do
   holdfast top                                  the same, as it changes, the most troubled first
@@ -98,9 +102,13 @@ processes):
   postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE], after "holdfast init"
   memory:                    this process only, for trials
 
+password-file=PATH takes the place of a password in a URL. "holdfast config" shows the settings in
+force, and how profiles in a file name them.
+
 Exit codes: that of the command, 128+N if signal N ended the command, and
   75  busy, or the wait timed out (-E chooses another, --skip-ok makes it 0); nobody leads
-  76  the lock was lost, or the time of --max-hold or --lease is over: holdfast ended the command
+  76  the lock was lost, or the time of --max-hold or --lease is over: holdfast ended the command;
+      check and release: a hold does not hold its lock any more
   69  the store cannot be reached         70  a bug in holdfast
   77  the store refuses
   64  wrong usage, or a lock that the surrounding run already holds
@@ -123,8 +131,8 @@ func (a *app) root() *cobra.Command {
 			return usagef("say what to do, for example: holdfast run NAME -- COMMAND; see holdfast help")
 		},
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			if c.Flags().Changed("store") && a.store == "" { // most likely a variable that is not set
-				return usagef("--store is empty: name a store, or leave the flag out for $%s or the file of this user", envURL)
+			if needsSettings(c) {
+				return a.resolve(c)
 			}
 			return checkTTL(a.ttl)
 		},
@@ -136,12 +144,15 @@ func (a *app) root() *cobra.Command {
 	c.SetHelpFunc(showHelp)
 	c.PersistentFlags().StringVar(&a.store, "store", "",
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
+	c.PersistentFlags().StringVar(&a.profile, "profile", "",
+		"use the settings of profile `NAME` (default $HOLDFAST_PROFILE; see holdfast config)")
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(),
 		a.waitCommand(), a.watchCommand(), a.historyCommand(), a.revokeCommand(), a.breakCommand(), a.semCommand(),
 		a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.verifyCommand(), a.verifyWorkerCommand(),
-		a.judgeCommand(), a.manCommand(), a.versionCommand(),
+		a.judgeCommand(), a.manCommand(), a.versionCommand(), a.configCommand(), a.holdCommand(), a.checkCommand(),
+		a.releaseCommand(), a.handOffCommand(), a.adoptCommand(), a.keeperCommand(),
 	)
 	a.complete(c)
 	c.SetHelpCommand(helpCommand())
@@ -166,14 +177,6 @@ func checkTTL(ttl time.Duration) error {
 			span(driver.MaxTTL))}
 	}
 	return nil
-}
-
-// url returns the URL of the store to use; "" is the embedded one.
-func (a *app) url() string {
-	if a.store != "" {
-		return a.store
-	}
-	return os.Getenv(envURL)
 }
 
 // say writes one message for people, without the passwords of the store's URL.

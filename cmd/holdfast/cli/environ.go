@@ -21,7 +21,15 @@ const (
 	envToken = "HOLDFAST_TOKEN" // its fencing token, decimal
 	envOwner = "HOLDFAST_OWNER" // its holder, as others see it: user@host:pid
 	envHeld  = "HOLDFAST_HELD"  // the locks that the command runs under: see held
+
+	envSecrets = "HOLDFAST_SECRETS" // where a holdfast inside the command finds the password
 )
+
+// ownURL returns the URL in the environment, with its password if the surrounding holdfast has it.
+func ownURL() string {
+	url := os.Getenv(envURL)
+	return cmp.Or(offeredSecrets(url), url)
+}
 
 // held identifies one lock that a command runs under: a digest of the store and the name, and the
 // token. The digest reveals nothing to readers who do not know the name.
@@ -87,7 +95,7 @@ func (s *session) environ(owner string, leases []*holdfast.Lease) []string {
 	var env []string
 	for _, kv := range open.Environ() {
 		switch key, _, _ := strings.Cut(kv, "="); key {
-		case envLock, envToken, envOwner, envHeld:
+		case envLock, envToken, envOwner, envHeld, envSecrets:
 		default:
 			env = append(env, kv)
 		}

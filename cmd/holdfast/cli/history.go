@@ -56,7 +56,7 @@ func (a *app) history(name string, out format) error {
 			e := &entries[i]
 			rows = append(rows, []string{
 				e.At.Local().Format("2006-01-02 15:04:05"), show(e.Event), tokenText(e.Token), who(&e.By),
-				orDash(show(e.By.Program), e.By.Program), after(e), orDash(show(e.Reason), e.Reason),
+				orDash(show(e.By.Program), e.By.Program), tookText(e), orDash(show(e.Reason), e.Reason),
 				orDash(show(e.By.Note), e.By.Note),
 			})
 		}
@@ -64,8 +64,8 @@ func (a *app) history(name string, out format) error {
 	})
 }
 
-// after returns how long a grant was waited for or held, or - for neither.
-func after(e *holdfast.HistoryEntry) string {
+// tookText returns how long a grant was waited for or held, or - for neither.
+func tookText(e *holdfast.HistoryEntry) string {
 	switch e.Event {
 	case holdfast.HistoryGranted, holdfast.HistoryReleased, holdfast.HistoryHandedOff, holdfast.HistoryLost:
 		return rough(e.Took)

@@ -51,7 +51,6 @@ func (o *taskOptions) register(c *cobra.Command) {
 // check does the checks that the flag library cannot do.
 func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv []string, err error) {
 	dash := c.ArgsLenAtDash()
-	o.chosen = c.Flags().Changed("kill-after")
 	switch {
 	case len(args) == 0:
 		return "", nil, usagef("the name of the lock is missing: %s", c.UseLine())
@@ -66,16 +65,24 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 		return "", nil, usagef("the command is missing: %s", c.UseLine())
 	case dash != 1:
 		return "", nil, usagef("-- needs exactly one name before it, not %d: %s", dash, c.UseLine())
-	case args[1] == "":
-		return "", nil, usagef("the command is empty: %s", c.UseLine())
-	case o.shell && len(args) != 2:
-		return "", nil, usagef("-c takes one argument after --, not %d; quote the command line", len(args)-1)
-	case o.history < 0 || o.history > driver.MaxHistory:
-		return "", nil, usagef("--history %d: allowed are 0 to %d", o.history, driver.MaxHistory)
-	case o.killAfter < 0:
-		return "", nil, usagef("--kill-after %s: it must not be negative", span(o.killAfter))
 	}
-	return args[0], args[1:], nil
+	return args[0], args[1:], o.checkCommand(c, args)
+}
+
+// checkCommand checks the command in args, after the first of them.
+func (o *taskOptions) checkCommand(c *cobra.Command, args []string) error {
+	o.chosen = c.Flags().Changed("kill-after")
+	switch {
+	case args[1] == "":
+		return usagef("the command is empty: %s", c.UseLine())
+	case o.shell && len(args) != 2:
+		return usagef("-c takes one argument after --, not %d; quote the command line", len(args)-1)
+	case o.history < 0 || o.history > driver.MaxHistory:
+		return usagef("--history %d: allowed are 0 to %d", o.history, driver.MaxHistory)
+	case o.killAfter < 0:
+		return usagef("--kill-after %s: it must not be negative", span(o.killAfter))
+	}
+	return nil
 }
 
 // grace returns the time from TERM to KILL for a lock of this TTL. KILL comes when the lease ends
@@ -128,7 +135,7 @@ func (a *app) task(o *taskOptions, argv []string) (*task, error) {
 func (t *task) with(f func(*session) error) error {
 	ctx, detach := cancelOnSignal(t.signals)
 	cfg := holdfast.Config{
-		Program: filepath.Base(t.argv[0]), Labels: t.o.labels, History: t.o.history,
+		Program: filepath.Base(t.argv[0]), Labels: t.a.labelled(t.o.labels), History: t.o.history,
 		Observer: &holdfast.Observer{Waiting: t.line.update, Renewed: t.line.renewed},
 	}
 	if t.o.command {
@@ -236,8 +243,17 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 	defer flush()
 	asked, stop := t.tellRevoked(h, report)
 	defer stop()
+	env := s.environ(self(), h.parts)
+	secrets, withdraw, err := offerSecrets(ownURL())
+	if err != nil {
+		t.a.say("a holdfast inside the command will have no password: %v", err)
+	}
+	defer withdraw()
+	if secrets != "" {
+		env = append(env, envSecrets+"="+secrets)
+	}
 	result, err := child.Run(&child.Command{
-		Path: t.path, Args: t.argv, Env: s.environ(self(), h.parts),
+		Path: t.path, Args: t.argv, Env: env,
 		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit,
 		Revoked: asked, Ask: t.o.onRevoke.signal,
 		Ending: func(why string, kill time.Duration) {

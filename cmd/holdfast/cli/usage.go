@@ -74,11 +74,11 @@ func commandsOnly(c *cobra.Command, args []string) error {
 // called are our commands by the names that other programs give them.
 var called = map[string]string{
 	"lock": "run", "acquire": "run", "exec": "run", "with": "run", "flock": "run",
-	"unlock": "break", "release": "break", "kill": "break", "steal": "break", "delete": "break", "rm": "break",
+	"unlock": "break", "kill": "break", "steal": "break", "delete": "break", "rm": "break",
 	"list": "ls", "locks": "ls", "ps": "ls", "status": "ls", "tail": "watch", "events": "watch",
 	"show": "info", "get": "info", "inspect": "info", "describe": "info", "stat": "info",
 	"await": "wait", "held": "info -q", "why": "info",
-	"lead": "elect", "campaign": "elect", "election": "elect", "semaphore": "sem", "check": "doctor",
+	"lead": "elect", "campaign": "elect", "election": "elect", "semaphore": "sem",
 	"test": "verify", "torture": "verify", "migrate": "init", "setup": "init",
 }
 

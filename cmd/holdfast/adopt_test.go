@@ -1,0 +1,127 @@
+//go:build unix
+
+package main_test
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A lock goes from a keeper to another process by a ticket, with the same token, and nobody gets it
+// in between. A ticket is good for one adoption.
+func TestHandOffAndAdopt(t *testing.T) {
+	onStores(t, "zookeeper", func(b *bench) {
+		b = b.runtimeDir()
+		v := b.keep("a")
+		pid := keeperOf(b, v)
+		waiter := b.start("run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/next")
+		b.waiting("a", 1)
+		ticket, _ := b.want(0, "handoff", "a")
+		ticket = strings.TrimSpace(ticket)
+		if _, stderr := b.want(76, "check", "a"); !strings.Contains(stderr, "a was handed off") {
+			b.Error(stderr)
+		}
+		b.want(77, "handoff", "a")
+		file := b.put("ticket", ticket+"\n")
+		p := b.with("HOLDFAST_TICKET=another").start("adopt", "--ticket-file", file, "--note", "adopted", "--", "sh", "-c",
+			"env >$D/env; echo >>$D/env; until [ -e $D/end ]; do sleep 0.05; done; exit 7")
+		env := b.parse(b.file("env"))
+		if env["HOLDFAST_TOKEN"] != v["HOLDFAST_TOKEN"] || env["HOLDFAST_LOCK"] != "a" || env["HOLDFAST_TICKET"] != "" {
+			b.Errorf("%v, hold had %v", env, v)
+		}
+		for _, args := range [][]string{{"adopt", ticket}, {"adopt", "--ticket-file", "ticket"}, {"adopt"}} {
+			_, stderr := b.with("HOLDFAST_TICKET="+ticket).want(77, append(args, "--", "touch", "twice")...)
+			if !strings.Contains(stderr, "somebody has adopted it before") || strings.Contains(stderr, ticket) {
+				b.Error(stderr)
+			}
+		}
+		b.none("twice")
+		b.ends(pid) // it has noticed the adoption
+		b.want(76, "release", "a")
+		b.waiting("a", 1)
+		b.touch("end")
+		if code := p.code(); code != 7 {
+			b.Errorf("exit code %d: %s", code, p.err.String())
+		}
+		if code := waiter.code(); code != 0 || !later(b.file("next"), v["HOLDFAST_TOKEN"]) {
+			b.Errorf("the waiter: exit code %d, token %s", code, b.file("next"))
+		}
+	})
+}
+
+// An offer that nobody adopts ends with the hold, and by a release.
+func TestOfferEnds(t *testing.T) {
+	b := newBench(t).runtimeDir()
+	v := b.keep("a")
+	pid := keeperOf(b, v)
+	ticket, _ := b.want(0, "handoff", "a")
+	b.want(0, "release", "a")
+	b.ends(pid)
+	b.want(77, "adopt", strings.TrimSpace(ticket), "--", "true")
+	b.want(0, "run", "-n", "a", "--", "true")
+
+	pid = keeperOf(b, b.keep("--max-hold", "1s", "a"))
+	b.want(0, "handoff", "a")
+	b.ends(pid)
+	b.want(0, "run", "-n", "a", "--", "true")
+	b.want(76, "release", "a")
+}
+
+// The command under an adopted lock is ended when the lock is lost, and its input is what follows
+// the ticket.
+func TestAdoptedIsLost(t *testing.T) {
+	b := newBench(t).runtimeDir()
+	v := b.keep("--ttl", "2s", "a")
+	ticket, _ := b.want(0, "handoff", "a")
+	p := b.prepare("adopt", "--ttl", "2s", "-", "--", "sh", "-c", "cat >$D/input; echo >$D/ready; exec sleep 1000")
+	p.Stdin = strings.NewReader(ticket + "for the command\n")
+	p.begin()
+	b.file("ready")
+	if got := b.file("input"); got != "for the command" {
+		t.Errorf("the command reads %q", got)
+	}
+	b.want(0, "break", "a", "--token", v["HOLDFAST_TOKEN"])
+	if code := p.code(); code != 76 {
+		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+	// A file of a ticket is as private as one of a password.
+	file := b.put("ticket", ticket)
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := b.want(78, "adopt", "--ticket-file", file, "--", "true"); !strings.Contains(stderr,
+		"--ticket-file: "+file+": every user may read it") || strings.Contains(stderr, strings.TrimSpace(ticket)) {
+		t.Error(stderr)
+	}
+}
+
+// A ticket goes to a process that has no keeper and another folder of sockets, as on another
+// machine, also if the keeper is killed right after the adoption.
+func TestAdoptAfterTheKeeper(t *testing.T) {
+	onStores(t, "mysql", func(b *bench) {
+		b = b.runtimeDir()
+		v := b.keep("--ttl", "2s", "a")
+		pid := keeperOf(b, v)
+		ticket, _ := b.want(0, "handoff", "a")
+		away := b.runtimeDir().with("HOLDFAST_TICKET=" + strings.TrimSpace(ticket))
+		p := away.start("--ttl", "2s", "adopt", "--", "sh", "-c",
+			"echo $HOLDFAST_TOKEN >$D/adopted; until [ -e $D/end ]; do sleep 0.05; done")
+		if got := b.file("adopted"); got != v["HOLDFAST_TOKEN"] {
+			b.Errorf("token %s, hold had %s", got, v["HOLDFAST_TOKEN"])
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+			b.Fatal(err)
+		}
+		// The lease of the adopter outlives the keeper's.
+		time.Sleep(3 * time.Second)
+		b.want(75, "run", "-n", "a", "--", "true")
+		b.touch("end")
+		if code := p.code(); code != 0 {
+			b.Errorf("exit code %d: %s", code, p.err.String())
+		}
+		b.want(0, "run", "-n", "a", "--", "true")
+	})
+}

@@ -1,0 +1,240 @@
+// Package keeper connects the keeper of a lock with the commands that ask about it. A keeper is a
+// process in the background that holds one lock for several commands, such as the steps of a CI job.
+//
+// A keeper listens on a Unix socket in a folder that only its user may enter. Both sides check that
+// the other one is a process of the same user. The path of the socket is the handle of the hold: it
+// is no secret, and of no use to other users.
+//
+// Every socket has its name only once its keeper listens. So a socket that refuses connections
+// belongs to a keeper that has been killed.
+package keeper
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Op is what a command asks of a keeper.
+type Op string
+
+// The operations.
+const (
+	Check   Op = "check"   // whether the lock is held
+	Release Op = "release" // to release the lock, or to end the offer of it
+	HandOff Op = "handoff" // to offer the lock to whoever has the ticket in the answer
+)
+
+// State is what has become of the lock.
+type State string
+
+// The states.
+const (
+	Held     State = "held"
+	Offered  State = "offered"  // to whoever has the ticket
+	Released State = "released" // by this request
+	Unsure   State = "unsure"   // released, but the store has not confirmed that
+	Ended    State = "ended"    // the lock was lost, or its time was over
+)
+
+// Answer is what a keeper answers.
+type Answer struct {
+	State  State         `json:"state"`
+	Name   string        `json:"name"`
+	Token  uint64        `json:"token,string"`
+	Store  string        `json:"store"`           // its URL without passwords
+	While  int           `json:"while,omitempty"` // the process whose end ends the hold
+	Left   time.Duration `json:"left,omitempty"`  // for how long the lock is held at least
+	Why    string        `json:"why,omitempty"`   // of Ended and Unsure
+	Ticket string        `json:"ticket,omitempty"`
+}
+
+// Errors of Ask.
+var (
+	ErrGone    = errors.New("the keeper has ended")
+	ErrForeign = errors.New("the keeper belongs to another user")
+	ErrSilent  = errors.New("the keeper does not answer")
+)
+
+// Limits of one connection.
+const (
+	maxText     = 64 << 10         // bytes
+	askLimit    = 5 * time.Second  // for an answer
+	endLimit    = 30 * time.Second // for that of Release, which waits for the store
+	serveLimit  = 2 * time.Second  // for a request
+	connections = 16               // that a keeper serves at a time
+)
+
+// Ask asks the keeper at a socket. Errors: ErrGone, ErrForeign, ErrSilent.
+func Ask(socket string, op Op) (*Answer, error) {
+	conn, err := net.DialTimeout("unix", socket, serveLimit)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("%w (%s)", ErrGone, socket)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrSilent, err)
+	}
+	defer conn.Close()
+	if err := samePeer(conn.(*net.UnixConn)); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", socket, ErrForeign, err)
+	}
+	limit := askLimit
+	if op == Release {
+		limit = endLimit
+	}
+	_ = conn.SetDeadline(time.Now().Add(limit))
+	a := new(Answer)
+	_, err = fmt.Fprintln(conn, op)
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(conn, maxText)).Decode(a)
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		return nil, fmt.Errorf("%w (%s)", ErrGone, socket) // it ended meanwhile
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrSilent, err)
+	}
+	return a, nil
+}
+
+// Socket is the socket of a keeper.
+type Socket struct {
+	Path     string
+	hidden   string // its path until Publish
+	listener *net.UnixListener
+	slots    chan struct{}
+	answers  sync.WaitGroup // under way
+}
+
+// Listen makes a socket for a hold of the lock. Nobody sees it before Publish.
+func Listen(name string) (*Socket, error) {
+	dir, err := Dir()
+	if err != nil {
+		return nil, err
+	}
+	s := &Socket{slots: make(chan struct{}, connections)}
+	serial := strings.ToLower(rand.Text()[:8])
+	s.Path = filepath.Join(dir, prefix(name)+serial+suffix)
+	s.hidden = filepath.Join(dir, "new-"+serial)
+	if len(s.Path) > maxPath {
+		return nil, fmt.Errorf("the path of the socket is too long for this system: %s (XDG_RUNTIME_DIR names another folder)", s.Path)
+	}
+	s.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.hidden, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	s.listener.SetUnlinkOnClose(false) // its name changes
+	return s, nil
+}
+
+// maxPath is the longest path of a socket on every system.
+const maxPath = 103
+
+const suffix = ".sock"
+
+// prefix begins the names of the sockets of a lock. It has the name as a hash: it may be long, and
+// have any character.
+func prefix(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return "hold-" + hex.EncodeToString(sum[:6]) + "-"
+}
+
+// Publish lets others see the socket.
+func (s *Socket) Publish() error { return os.Rename(s.hidden, s.Path) }
+
+// Close ends the socket, and waits for the answers that are under way. Requests that have not been
+// accepted find that the keeper has ended.
+func (s *Socket) Close() error {
+	err := s.listener.Close()
+	for _, path := range []string{s.hidden, s.Path} {
+		if rerr := os.Remove(path); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	s.answers.Wait()
+	return err
+}
+
+// Serve passes requests of this user on to serve, one goroutine each, until Close.
+func (s *Socket) Serve(serve func(Op) *Answer) {
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // too many open files, perhaps
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		s.slots <- struct{}{}
+		s.answers.Go(func() {
+			defer func() { <-s.slots; conn.Close() }()
+			answer(conn, serve)
+		})
+	}
+}
+
+func answer(conn *net.UnixConn, serve func(Op) *Answer) {
+	if samePeer(conn) != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Now().Add(serveLimit))
+	var op Op
+	if _, err := fmt.Fscanln(io.LimitReader(conn, 64), &op); err != nil {
+		return
+	}
+	if !slices.Contains([]Op{Check, Release, HandOff}, op) {
+		return
+	}
+	a := serve(op)
+	if a == nil { // the keeper has ended
+		return
+	}
+	_ = conn.SetDeadline(time.Now().Add(serveLimit))
+	_ = json.NewEncoder(conn).Encode(a)
+}
+
+// Find returns the sockets of all holds of a lock by this user, also of keepers that were killed.
+func Find(name string) ([]string, error) {
+	dir, err := Dir()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, e := range entries {
+		if n := e.Name(); strings.HasPrefix(n, prefix(name)) && strings.HasSuffix(n, suffix) {
+			list = append(list, filepath.Join(dir, n))
+		}
+	}
+	return list, nil
+}
+
+// Of reports whether a socket is that of a hold of the lock, by its name.
+func Of(socket, name string) bool { return strings.HasPrefix(filepath.Base(socket), prefix(name)) }
+
+// Tidy removes the socket if its keeper has been killed.
+func Tidy(socket string) {
+	conn, err := net.DialTimeout("unix", socket, serveLimit)
+	if err == nil {
+		_ = conn.Close()
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(socket)
+	}
+}

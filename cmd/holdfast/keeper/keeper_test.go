@@ -1,0 +1,168 @@
+//go:build unix
+
+package keeper
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// runtimeDir sets the folder of the sockets, with a short path.
+func runtimeDir(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+}
+
+// A socket is found by the name of its lock once it listens. Close waits for the answers under way,
+// and leaves no file behind.
+func TestSocket(t *testing.T) {
+	runtimeDir(t)
+	const name = "a name/with \n anything"
+	s, err := Listen(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := Find(name); err != nil || len(list) != 0 {
+		t.Errorf("before Publish: %s, %v", list, err)
+	}
+	if err := s.Publish(); err != nil {
+		t.Fatal(err)
+	}
+	list, err := Find(name)
+	if err != nil || len(list) != 1 || list[0] != s.Path || !Of(s.Path, name) || Of(s.Path, "b") {
+		t.Errorf("%s, %v; want %s", list, err, s.Path)
+	}
+	if list, err := Find("b"); err != nil || len(list) != 0 {
+		t.Errorf("of another lock: %s, %v", list, err)
+	}
+	var served atomic.Int32
+	begun, goOn, ended := make(chan struct{}, 100), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Serve(func(op Op) *Answer {
+			begun <- struct{}{}
+			<-goOn
+			served.Add(1)
+			return &Answer{State: Held, Name: name, Why: string(op)}
+		})
+	}()
+	var asking sync.WaitGroup
+	const asks = connections / 2
+	for range asks {
+		asking.Go(func() {
+			if a, err := Ask(s.Path, Check); err != nil || a.Name != name || a.Why != "check" {
+				t.Errorf("%+v, %v", a, err)
+			}
+		})
+	}
+	for range asks {
+		<-begun
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	<-ended
+	if n := served.Load(); n != 0 {
+		t.Errorf("%d answers", n)
+	}
+	close(goOn)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	asking.Wait()
+	if left, err := os.ReadDir(filepath.Dir(s.Path)); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if _, err := Ask(s.Path, Check); !errors.Is(err, ErrGone) {
+		t.Error(err)
+	}
+}
+
+// Nonsense gets no answer, and ends nothing.
+func TestNonsense(t *testing.T) {
+	runtimeDir(t)
+	s, err := Listen("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Publish(); err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(func(Op) *Answer { return &Answer{State: Held} })
+	for _, text := range []string{"", "\n", "nonsense\n", "check and more\n", strings.Repeat("x", 100_000)} {
+		c, err := net.Dial("unix", s.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte(text))
+		_ = c.(*net.UnixConn).CloseWrite()
+		if n, err := c.Read(make([]byte, 10)); n > 0 || err == nil {
+			t.Errorf("%.20q: %d bytes, %v", text, n, err)
+		}
+		c.Close()
+	}
+	if a, err := Ask(s.Path, Release); err != nil || a.State != Held {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The socket of a keeper that was killed refuses connections, and Tidy removes only such sockets.
+func TestTidy(t *testing.T) {
+	runtimeDir(t)
+	dead, err := Listen("a")
+	if err == nil {
+		err = dead.Publish()
+	}
+	if err == nil {
+		err = dead.listener.Close() // as if killed: the file stays
+	}
+	live, lerr := Listen("a")
+	if err := errors.Join(err, lerr, live.Publish()); err != nil {
+		t.Fatal(err)
+	}
+	go live.Serve(func(Op) *Answer { return nil })
+	if _, err := Ask(dead.Path, Check); !errors.Is(err, ErrGone) {
+		t.Error(err)
+	}
+	Tidy(dead.Path)
+	Tidy(live.Path)
+	if list, err := Find("a"); err != nil || len(list) != 1 || list[0] != live.Path {
+		t.Errorf("%s, %v", list, err)
+	}
+	if err := live.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A path that no system allows for a socket is refused before a file is made.
+func TestLongPath(t *testing.T) {
+	runtimeDir(t)
+	long := filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), strings.Repeat("x", 80))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", long)
+	if _, err := Listen("a"); err == nil || !strings.Contains(err.Error(), "XDG_RUNTIME_DIR names another folder") {
+		t.Error(err)
+	}
+}
+
+// The ancestors of this process are this process, its parent and so on, and no others.
+func TestAncestor(t *testing.T) {
+	if !Ancestor(os.Getpid()) || !Ancestor(os.Getppid()) || Ancestor(0) || Ancestor(-1) || Ancestor(1<<30) {
+		t.Error("Ancestor is wrong")
+	}
+}
