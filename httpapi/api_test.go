@@ -135,7 +135,8 @@ func (p *program) take(number int, name string) *answer {
 }
 
 // inBubble runs f with a server, on a clock of its own.
-func inBubble(t *testing.T, cfg *httpapi.Config, f func(t *testing.T, c *holdfast.Client, s *httpapi.Server, p *program)) {
+func inBubble(t *testing.T, cfg *httpapi.Config,
+	f func(t *testing.T, c *holdfast.Client, s *httpapi.Server, p *program)) {
 	t.Helper()
 	doc := readDocument(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -267,7 +268,8 @@ func TestSessionDies(t *testing.T) {
 		p.take(2, "c")
 		go p.call("acquire", J{"request": 3, "name": "b"})
 		for time.Since(began) < ttl-100*time.Millisecond {
-			if x := q.call("sessions/heartbeat", J{"leases": []string{b.Lease}}); len(x.Leases) != 1 || x.Leases[0].Trusted == 0 {
+			x := q.call("sessions/heartbeat", J{"leases": []string{b.Lease}})
+			if len(x.Leases) != 1 || x.Leases[0].Trusted == 0 {
 				t.Fatalf("%+v", x)
 			}
 			time.Sleep(ttl / 100)

@@ -117,7 +117,8 @@ func (d *document) check(s schema, v any, at string) []string {
 			bad("%d characters", len(v))
 		}
 	case float64:
-		if s.Type != "integer" || v != math.Trunc(v) || s.Minimum != nil && v < *s.Minimum || s.Maximum != nil && v > *s.Maximum {
+		if s.Type != "integer" || v != math.Trunc(v) || s.Minimum != nil && v < *s.Minimum ||
+			s.Maximum != nil && v > *s.Maximum {
 			bad("%v is not %q", v, s.Type)
 		}
 	case bool:
