@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/plain"
 )
 
 // Options adjusts the console. The zero value, or nil, is ready to use: a console that only reads.
@@ -166,7 +167,7 @@ type page struct {
 
 // frame returns a page about a reading.
 func (h *console) frame(r *http.Request, tab, title string, s *snapshot) *page {
-	p := &page{Title: title, Tab: tab, Place: shown(h.o.Place), Doctor: h.o.Doctor != nil, Live: true, Status: http.StatusOK}
+	p := &page{Title: title, Tab: tab, Place: plain.Line(h.o.Place), Doctor: h.o.Doctor != nil, Live: true, Status: http.StatusOK}
 	if h.o.MayChange != nil {
 		if user, ok := h.o.MayChange(r); ok {
 			p.User = shown(cmp.Or(user, "you"))
