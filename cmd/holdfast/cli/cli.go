@@ -37,6 +37,7 @@ type app struct {
 	stdout io.Writer
 	stderr io.Writer
 	opens  time.Duration  // how long the store may take to open; 0: openLimit
+	keeps  bool           // others trust the leases of this process: they outlast its death
 	die    syscall.Signal // ends this process in place of an exit code, if not 0
 }
 
@@ -135,7 +136,7 @@ func (a *app) root() *cobra.Command {
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
-		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
+		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.serveCommand(), a.versionCommand(),
 	)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()
@@ -238,6 +239,9 @@ func (a *app) dial(ctx context.Context, cfg *holdfast.Config) (*holdfast.Client,
 	st, err := open.Open(ctx, a.url())
 	if err != nil {
 		return nil, nil, err
+	}
+	if a.keeps {
+		st.KeepLeases()
 	}
 	c, err := holdfast.New(ctx, st, cfg)
 	if err != nil {
