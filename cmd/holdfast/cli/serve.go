@@ -207,6 +207,7 @@ func (v *server) run(l net.Listener, conf *tls.Config, signals <-chan os.Signal)
 	defer v.endless()
 	select {
 	case err := <-failed:
+		v.s.keep = v.api != nil // as for errAtOnce
 		return err
 	case <-signals:
 	}
