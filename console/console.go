@@ -167,7 +167,8 @@ type page struct {
 
 // frame returns a page about a reading.
 func (h *console) frame(r *http.Request, tab, title string, s *snapshot) *page {
-	p := &page{Title: title, Tab: tab, Place: plain.Line(h.o.Place), Doctor: h.o.Doctor != nil, Live: true, Status: http.StatusOK}
+	p := &page{Title: title, Tab: tab, Place: plain.Line(h.o.Place), Doctor: h.o.Doctor != nil, Live: true,
+		Status: http.StatusOK}
 	if h.o.MayChange != nil {
 		if user, ok := h.o.MayChange(r); ok {
 			p.User = shown(cmp.Or(user, "you"))

@@ -88,13 +88,15 @@ func get(t testing.TB, h http.Handler, path string) (int, string) {
 func checkHeaders(t testing.TB, h http.Header) {
 	t.Helper()
 	policy := h.Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'",
+	for _, want := range []string{"default-src 'none'", "script-src 'self';", "style-src 'self';",
+		"frame-ancestors 'none'",
 		"base-uri 'none'", "form-action 'self'"} {
 		if !strings.Contains(policy, want) {
 			t.Errorf("the policy lacks %s: %s", want, policy)
 		}
 	}
-	if strings.Contains(policy, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("X-Frame-Options") != "DENY" {
+	if strings.Contains(policy, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" ||
+		h.Get("X-Frame-Options") != "DENY" {
 		t.Error(h)
 	}
 }
@@ -136,7 +138,8 @@ func TestPages(t *testing.T) {
 		t.Error("the name with a waiter does not come first")
 	}
 	for path, want := range map[string]int{"/?prefix=deploy": 1, "/?prefix=deploy/": 1, "/?prefix=x": 0, "/?label=team": 2,
-		"/?label=team%3Dops": 2, "/?label=team%3Dx": 0, "/?host=nowhere": 0, "/?sort=name": 2, "/?page=99": 2, "/?page=-1": 2} {
+		"/?label=team%3Dops": 2, "/?label=team%3Dx": 0, "/?host=nowhere": 0, "/?sort=name": 2, "/?page=99": 2,
+		"/?page=-1": 2} {
 		if _, page := get(t, h, path); strings.Count(page, "<tr data-key") != want {
 			t.Errorf("%s shows %d rows, want %d", path, strings.Count(page, "<tr data-key"), want)
 		}
@@ -158,9 +161,12 @@ func TestPages(t *testing.T) {
 	}
 	_, page = get(t, h, "/lock?name=nothing")
 	wants(t, page, "Nobody uses this name.")
-	for path, want := range map[string]int{"/lock": 400, "/lock?name=%ff": 400, "/lock?name=" + strings.Repeat("x", 513): 400,
-		"/nothing": 404, "/lock/deploy": 404, "/static/../console.go": 404, "/static/style.css": 200, "/static/script.js": 200,
-		"/static/": 404, "/store": 404, "/graph": 200, "/history": 200, "/elections": 200} {
+	for path, want := range map[string]int{"/lock": 400, "/lock?name=%ff": 400,
+		"/lock?name=" + strings.Repeat("x", 513): 400,
+		"/nothing":                               404, "/lock/deploy": 404, "/static/../console.go": 404,
+		"/static/style.css": 200,
+		"/static/script.js": 200,
+		"/static/":          404, "/store": 404, "/graph": 200, "/history": 200, "/elections": 200} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		checkHeaders(t, w.Header())
@@ -176,8 +182,10 @@ func TestHostileTexts(t *testing.T) {
 	c := newClient(t, memlock.New(), nil)
 	h := console.Handler(c, &console.Options{MayChange: func(*http.Request) (string, bool) { return "ann", true }})
 	bad := `<script>alert(1)</script>"'&` + "`${x}"
-	names := []string{"../../etc/passwd", "a/b", "a%2fb", "a%252fb", ".", "..", "/", "//x", "a?b=c&d", "a#b", "a b", "a+b", "a\nb",
-		"a\r\nb", "a\x00b", "\u202egnp.exe", "a\u200bb", "javascript:alert(1)", bad, " ", `"`, "{{.}}", "data-key=\"x\" onload=x",
+	names := []string{"../../etc/passwd", "a/b", "a%2fb", "a%252fb", ".", "..", "/", "//x", "a?b=c&d", "a#b",
+		"a b", "a+b", "a\nb",
+		"a\r\nb", "a\x00b", "\u202egnp.exe", "a\u200bb", "javascript:alert(1)", bad, " ",
+		`"`, "{{.}}", "data-key=\"x\" onload=x",
 		strings.Repeat("长", 170), "]]>", "-->", "\ufeff"}
 	for _, n := range names {
 		lock(t, c, n, holdfast.Note("note "+bad), holdfast.Label("label"+bad, bad), holdfast.Label("address", "javascript:x"))
@@ -190,7 +198,8 @@ func TestHostileTexts(t *testing.T) {
 		if code != 200 || !strings.Contains(page, "Break the grant with token") {
 			t.Errorf("%q has no page: %d", n, code)
 		}
-		if _, list := get(t, h, "/"); !strings.Contains(html.UnescapeString(list), `href="lock?name=`+url.QueryEscape(n)+`"`) {
+		if _, list := get(t, h, "/"); !strings.Contains(html.UnescapeString(list),
+			`href="lock?name=`+url.QueryEscape(n)+`"`) {
 			t.Errorf("%q has no link", n)
 		}
 	}
@@ -239,18 +248,19 @@ func TestBreak(t *testing.T) {
 		headers []string
 		want    int
 	}{
-		"another site":    {good, path, []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		"a sibling":       {good, path, []string{"Sec-Fetch-Site", "same-site"}, 403},
-		"another origin":  {good, path, []string{"Origin", "http://evil.example"}, 403},
-		"a null origin":   {good, path, []string{"Origin", "null"}, 403},
-		"no origin":       {good, path, nil, 403},
-		"another name":    {without("typed", "a/"), path, own, 400},
-		"no reason":       {without("reason", " "), path, own, 400},
-		"a long reason":   {without("reason", strings.Repeat("x", 501)), path, own, 400},
-		"a huge reason":   {without("reason", strings.Repeat("x", 50_000)), path, own, 400},
-		"no token":        {good, "/break?name=a", own, 400},
-		"a stale token":   {good, strings.Replace(path, "token=", "token=9", 1), own, 409},
-		"in the form":     {url.Values{"name": {name}, "token": {"1"}, "typed": good["typed"], "reason": {"x"}}, "/break", own, 400},
+		"another site":   {good, path, []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"a sibling":      {good, path, []string{"Sec-Fetch-Site", "same-site"}, 403},
+		"another origin": {good, path, []string{"Origin", "http://evil.example"}, 403},
+		"a null origin":  {good, path, []string{"Origin", "null"}, 403},
+		"no origin":      {good, path, nil, 403},
+		"another name":   {without("typed", "a/"), path, own, 400},
+		"no reason":      {without("reason", " "), path, own, 400},
+		"a long reason":  {without("reason", strings.Repeat("x", 501)), path, own, 400},
+		"a huge reason":  {without("reason", strings.Repeat("x", 50_000)), path, own, 400},
+		"no token":       {good, "/break?name=a", own, 400},
+		"a stale token":  {good, strings.Replace(path, "token=", "token=9", 1), own, 409},
+		"in the form": {url.Values{"name": {name}, "token": {"1"}, "typed": good["typed"], "reason": {"x"}},
+			"/break", own, 400},
 		"nothing in form": {nil, path + "&" + good.Encode(), own, 400},
 	} {
 		if code, page := postForm(h, x.path, x.form, x.headers...); code != x.want {
@@ -288,8 +298,9 @@ func TestBreak(t *testing.T) {
 // Open pages hear of each reading. All share one, and leave nothing behind.
 func TestEvents(t *testing.T) {
 	c := newClient(t, memlock.New(), nil)
-	server := httptest.NewServer(http.StripPrefix("/locks", console.Handler(c, &console.Options{Every: 10 * time.Millisecond,
-		MaxViewers: 20})))
+	server := httptest.NewServer(http.StripPrefix("/locks", console.Handler(c,
+		&console.Options{Every: 10 * time.Millisecond,
+			MaxViewers: 20})))
 	defer server.Close()
 	var open []io.Closer
 	for i := range 21 {

@@ -16,9 +16,10 @@ import (
 // store does not know which waiter belongs to the task that has which grant.
 //
 // A process is free if each of its waits can end: if the holders are free, or enough of them for the
-// permits that it wants, and the place before it in the queue can be granted. The others wait for each other, directly or not; those on a cycle
-// are a knot. A process with many tasks may be in a cycle for a moment without a deadlock, since
-// another task may release. So a knot counts as a deadlock only if it has stood for settled.
+// permits that it wants, and the place before it in the queue can be granted. The others wait for
+// each other, directly or not; those on a cycle are a knot. A process with many tasks may be in a
+// cycle for a moment without a deadlock, since another task may release. So a knot counts as a
+// deadlock only if it has stood for settled.
 type graph struct {
 	parties map[string]*party
 	knots   []*knot // deadlocks, the oldest first

@@ -87,7 +87,8 @@ func TestGraph(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if g := newGraph(build(t, time.Second, "a: p1 | p2", "b: p2 | p1"), time.Now()); len(g.knots) != 0 || len(g.forming) != 1 {
+	if g := newGraph(build(t, time.Second, "a: p1 | p2", "b: p2 | p1"), time.Now()); len(g.knots) != 0 ||
+		len(g.forming) != 1 {
 		t.Error("a cycle of a second counts as a deadlock")
 	}
 }

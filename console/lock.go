@@ -65,8 +65,9 @@ func (h *console) lock(w http.ResponseWriter, r *http.Request) {
 		h.log("inspect", err)
 		old := s.get(name)
 		if old == nil {
-			p.Status, p.Body = http.StatusServiceUnavailable, lockPage{Name: shown(name), Why: "The state of this name is not known: " +
-				reason(err) + "."}
+			p.Status, p.Body = http.StatusServiceUnavailable, lockPage{Name: shown(name),
+				Why: "The state of this name is not known: " +
+					reason(err) + "."}
 			h.show(w, "lock.html", p)
 			return
 		}

@@ -47,7 +47,8 @@ type query struct {
 
 // sorts are the orders of the list, and what they are called.
 var sorts = []struct{ Key, Text string }{
-	{"pain", "waiters × age"}, {"waiting", "waiters"}, {"held", "held the longest"}, {"lease", "least lease"}, {"name", "name"},
+	{"pain", "waiters × age"}, {"waiting", "waiters"}, {"held", "held the longest"}, {"lease", "least lease"},
+	{"name", "name"},
 }
 
 func readQuery(v url.Values) query {

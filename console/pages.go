@@ -138,7 +138,10 @@ func (h *console) history(w http.ResponseWriter, r *http.Request) {
 	s := h.reader.current(r.Context())
 	q := readQuery(r.URL.Query())
 	p := h.frame(r, "history", "History", s)
-	rows, since := h.seen(500, func(c *change) bool { return len(c.Name) >= len(q.Prefix) && c.Name[:len(q.Prefix)] == q.Prefix })
+	rows, since := h.seen(500, func(c *change) bool {
+		return len(c.Name) >= len(q.Prefix) &&
+			c.Name[:len(q.Prefix)] == q.Prefix
+	})
 	p.Body = struct {
 		Prefix string
 		Rows   []seenRow

@@ -63,7 +63,8 @@ func TestServe(t *testing.T) {
 		if code, _ := b.ask("GET", plain, "", "Host", "evil.example"); code != http.StatusMisdirectedRequest {
 			b.Errorf("another host: %d", code)
 		}
-		if code, _ := b.ask("POST", plain+"api/v1/sessions", "{}", "Content-Type", "application/json"); code != 404 && code != 405 {
+		if code, _ := b.ask("POST", plain+"api/v1/sessions", "{}", "Content-Type",
+			"application/json"); code != 404 && code != 405 {
 			b.Errorf("the API is there without --api: %d", code)
 		}
 		users := filepath.Join(b.dir, "users")
@@ -71,7 +72,8 @@ func TestServe(t *testing.T) {
 			b.Fatal(err)
 		}
 		p, address := b.serves("--base-path", "/locks", "--users", users, "--allow-break", "--api")
-		for _, path := range []string{"", "static/style.css", "events", "api/v1/openapi.json", "../", "lock?name=deploy/prod"} {
+		for _, path := range []string{"", "static/style.css", "events", "api/v1/openapi.json", "../",
+			"lock?name=deploy/prod"} {
 			if code, text := b.ask("GET", address+path, ""); code != 401 || strings.Contains(text, "deploy") {
 				b.Errorf("%q without a secret: %d %s", path, code, text)
 			}

@@ -73,6 +73,7 @@ var layers = []struct {
 		"github.com/anishathalye/porcupine"}, "the judge knows no store and no client"},
 	{"cmd/holdfast/internal/timeline", nil, "a part of a page, about any lock"},
 	{"cmd/holdfast/internal/browser", nil, "tests show it pages, whatever they are about"},
+	{"cmd/holdfast/internal/web", nil, "it stands before handlers, whatever they serve"},
 	{"cmd/holdfast/child", []string{module + "/cmd/holdfast/child/guard", "golang.org/x/sys"},
 		"it runs a command, and knows no lock"},
 	{"cmd/holdfast/lab", []string{module, "github.com/go-sql-driver/mysql", "golang.org/x/sys"},

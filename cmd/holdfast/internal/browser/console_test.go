@@ -43,7 +43,8 @@ type actor struct {
 func newActor(t *testing.T, store driver.Backend, n *int, info driver.Info) *actor {
 	t.Helper()
 	*n++
-	s, err := store.Open(t.Context(), driver.SessionConfig{ID: fmt.Sprint("actor", *n), TTL: time.Hour, Info: info.String()})
+	s, err := store.Open(t.Context(), driver.SessionConfig{ID: fmt.Sprint("actor", *n), TTL: time.Hour,
+		Info: info.String()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +74,12 @@ func crowd(t *testing.T, store driver.Backend, n int) {
 	t.Helper()
 	number := 0
 	at := func(host, program string, labels map[string]string) *actor {
-		return newActor(t, store, &number, driver.Info{Host: host, PID: 4000 + number, User: "ci", Program: program, Labels: labels})
+		return newActor(t, store, &number, driver.Info{Host: host, PID: 4000 + number, User: "ci", Program: program,
+			Labels: labels})
 	}
 	lock := func(name string) driver.Request { return driver.Request{Name: name} }
-	a, b, c := at("web-1", "checkout", map[string]string{"team": "shop"}), at("web-2", "worker", nil), at("batch-7", "nightly", nil)
+	a, b, c := at("web-1", "checkout", map[string]string{"team": "shop"}), at("web-2", "worker", nil),
+		at("batch-7", "nightly", nil)
 	a.ask(lock("stock/sku-4711"), "reserve 3 items")
 	b.ask(lock("order/99812"), "capture payment")
 	c.ask(lock("ledger/2026-11"), "close the month")
@@ -84,16 +87,19 @@ func crowd(t *testing.T, store driver.Backend, n int) {
 	b.ask(lock("ledger/2026-11"), "book")
 	c.ask(lock("stock/sku-4711"), "count")
 	for i := range 14 {
-		at(fmt.Sprint("runner-", i), "deploy.sh", map[string]string{"ticket": fmt.Sprint("OPS-", 100+i)}).ask(lock("deploy/prod"),
+		at(fmt.Sprint("runner-", i), "deploy.sh", map[string]string{"ticket": fmt.Sprint("OPS-",
+			100+i)}).ask(lock("deploy/prod"),
 			fmt.Sprint("release ", 40+i))
 	}
 	for i := range 6 {
-		at(fmt.Sprint("api-", i), "report", nil).ask(driver.Request{Name: "pool/reports", Mode: driver.Permits, N: 1, Limit: 4}, "")
+		at(fmt.Sprint("api-", i), "report", nil).ask(driver.Request{Name: "pool/reports", Mode: driver.Permits,
+			N: 1, Limit: 4}, "")
 	}
 	for i := range 4 {
 		at(fmt.Sprint("cache-", i), "reader", nil).ask(driver.Request{Name: "config/routes", Mode: driver.Shared, N: 1}, "")
 	}
-	at("cache-9", "writer", nil).ask(driver.Request{Name: "config/routes", Mode: driver.Exclusive, N: 1, ReadWrite: true}, "new routes")
+	at("cache-9", "writer", nil).ask(driver.Request{Name: "config/routes", Mode: driver.Exclusive, N: 1,
+		ReadWrite: true}, "new routes")
 	for _, x := range []string{"eu-1", "eu-2", "us-1"} {
 		at(x, "scheduler", map[string]string{"candidate": "scheduler-" + x, "address": x + ".internal:8080"}).
 			ask(lock("leader/scheduler"), "")
@@ -133,12 +139,14 @@ func TestConsole(t *testing.T) {
 			crowd(t, store, n)
 			time.Sleep(50 * time.Millisecond)
 		}
-		address := consoleOf(t, store, &console.Options{Place: "redis://cache:6379/0", Doctor: doctor, Every: 200 * time.Millisecond,
+		address := consoleOf(t, store, &console.Options{Place: "redis://cache:6379/0", Doctor: doctor,
+			Every:     200 * time.Millisecond,
 			MayChange: func(*http.Request) (string, bool) { return "ann", true }})
 		paths := map[string]string{"now": ""}
 		if n == 50 {
-			paths = map[string]string{"now": "", "lock": "lock?name=deploy/prod", "dead": "lock?name=order/99812", "graph": "graph",
-				"pool": "lock?name=pool/reports", "history": "history", "elections": "elections", "store": "store",
+			paths = map[string]string{"now": "", "lock": "lock?name=deploy/prod", "dead": "lock?name=order/99812",
+				"graph": "graph",
+				"pool":  "lock?name=pool/reports", "history": "history", "elections": "elections", "store": "store",
 				"none": "?prefix=nothing", "missing": "nothing", "free": "lock?name=free"}
 		}
 		for page, path := range paths {

@@ -45,7 +45,8 @@ func TestUsers(t *testing.T) {
 			t.Errorf("%+v: %q, %v", c, got, ok)
 		}
 	}
-	for _, text := range []string{"", "# nobody\n", "ann\n", ":" + secret, "ann:short", "ann:", "ann:" + secret + "\nann:" + secret,
+	for _, text := range []string{"", "# nobody\n", "ann\n", ":" + secret, "ann:short", "ann:",
+		"ann:" + secret + "\nann:" + secret,
 		"ann:a secret that has a \u200b hidden character"} {
 		if u, err := users(t, text); err == nil {
 			t.Errorf("%q: %+v", text, u)
@@ -94,15 +95,19 @@ func TestGuard(t *testing.T) {
 		return w
 	}
 	auth := []string{"Authorization", "Bearer " + secret}
-	for host, want := range map[string]int{"localhost": 200, "localhost:7420": 200, "127.0.0.1:1": 200, "[::1]:7420": 200, "[::1]": 200,
-		"10.0.0.7": 200, "locks.example.com": 200, "LOCKS.example.com.:443": 200, "evil.example": 421, "": 421, "127.0.0.1.evil.example": 421,
-		"localhost.evil.example": 421, "locks.example.com.evil.example": 421, "evil.example:7420": 421, "127.0.0.1:1:evil": 421} {
+	for host, want := range map[string]int{"localhost": 200, "localhost:7420": 200, "127.0.0.1:1": 200,
+		"[::1]:7420": 200, "[::1]": 200,
+		"10.0.0.7": 200, "locks.example.com": 200, "LOCKS.example.com.:443": 200, "evil.example": 421, "": 421,
+		"127.0.0.1.evil.example": 421,
+		"localhost.evil.example": 421, "locks.example.com.evil.example": 421, "evil.example:7420": 421,
+		"127.0.0.1:1:evil": 421} {
 		if got := ask("/locks/", host, auth...).Code; got != want {
 			t.Errorf("host %q: %d, want %d", host, got, want)
 		}
 	}
 	// No path passes without a secret, whatever it looks like.
-	for _, path := range []string{"/", "/locks", "/locks/", "/locks/static/style.css", "//locks/", "/locks/../x", "/%2e%2e/locks/", "/locks%2f",
+	for _, path := range []string{"/", "/locks", "/locks/", "/locks/static/style.css", "//locks/", "/locks/../x",
+		"/%2e%2e/locks/", "/locks%2f",
 		"/api/v1/openapi.json", "/favicon.ico"} {
 		w := ask(path, "localhost")
 		if w.Code != 401 || !strings.Contains(w.Header().Get("WWW-Authenticate"), "Basic") {
@@ -115,9 +120,11 @@ func TestGuard(t *testing.T) {
 	for _, x := range []struct {
 		site, mode string
 		want       int
-	}{{"cross-site", "no-cors", 403}, {"same-site", "cors", 403}, {"cross-site", "navigate", 200}, {"same-origin", "cors", 200},
+	}{{"cross-site", "no-cors", 403}, {"same-site", "cors", 403}, {"cross-site", "navigate", 200},
+		{"same-origin", "cors", 200},
 		{"none", "navigate", 200}} {
-		if got := ask("/locks/", "localhost", append(auth, "Sec-Fetch-Site", x.site, "Sec-Fetch-Mode", x.mode)...).Code; got != x.want {
+		if got := ask("/locks/", "localhost", append(auth, "Sec-Fetch-Site", x.site, "Sec-Fetch-Mode",
+			x.mode)...).Code; got != x.want {
 			t.Errorf("%+v: %d", x, got)
 		}
 	}
