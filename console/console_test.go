@@ -127,7 +127,6 @@ func TestPages(t *testing.T) {
 	_, page := get(t, h, "/")
 	wants(t, page, "No lock is in use.")
 
-	time.Sleep(5 * time.Millisecond)
 	h = console.Handler(c, &console.Options{Every: time.Nanosecond})
 	l := lock(t, c, "deploy/prod", holdfast.Note("release 12"))
 	lock(t, c, "other")
@@ -337,6 +336,7 @@ func TestOutage(t *testing.T) {
 	lock(t, c, "a")
 	h := console.Handler(c, &console.Options{Every: time.Nanosecond})
 	get(t, h, "/")
+	time.Sleep(50 * time.Millisecond) // a pause is longer than a reading
 	store.err = fmt.Errorf("%w: dial tcp 10.1.2.3:6379: password hunter2", driver.ErrRefused)
 	code, page := get(t, h, "/")
 	wants(t, page, "This is the reading of", "the store refuses this console", "1 name")
@@ -348,6 +348,7 @@ func TestOutage(t *testing.T) {
 	_, page = get(t, console.Handler(c, nil), "/")
 	wants(t, page, "Nothing could be read yet")
 	store.err = nil
+	time.Sleep(50 * time.Millisecond)
 	_, page = get(t, h, "/")
 	if strings.Contains(page, "This is the reading of") {
 		t.Error("the outage is over, and the page does not know")

@@ -38,6 +38,8 @@ func (s *snapshot) get(name string) *holdfast.Record {
 // stale says why the reading is not the current state, or "".
 func (s *snapshot) stale() string {
 	switch {
+	case s.err == nil && time.Since(s.at) > 15*time.Second+5*s.took:
+		return "This is the reading of " + s.at.Format(time.TimeOnly) + ". The next one has not come yet."
 	case s.err == nil:
 		return ""
 	case s.at.IsZero():

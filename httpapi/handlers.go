@@ -219,7 +219,7 @@ func (s *Server) answerAcquire(w http.ResponseWriter, ss *session, q *request, a
 func (ss *session) hear(q *request) string {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if q.final != nil || ss.requests[q.want.Request] != q {
+	if q.final != nil || ss.requests[q.number] != q {
 		return ""
 	}
 	q.heard = true

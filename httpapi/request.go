@@ -2,8 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
-	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -14,7 +14,9 @@ import (
 // request is a number of a session, and what has become of it: it waits, or has a lease, or has its
 // final answer. Guarded by the session's mutex, except what is set once.
 type request struct {
-	want    acquireIn // as first asked, without the time of the poll
+	number  uint64
+	name    string
+	sum     [sha256.Size]byte // of what was asked first; zero: anything repeats it
 	attempt *attempt
 	polls   int // connections that wait for it
 	asked   int // how often the program has asked
@@ -38,7 +40,7 @@ type attempt struct {
 }
 
 // take returns the call that takes the lock that in asks for.
-func (ss *session) take(in *acquireIn) func(context.Context) (*holdfast.Lease, error) {
+func (ss *session) take(in acquireIn) func(context.Context) (*holdfast.Lease, error) {
 	c := ss.s.c
 	opts := []holdfast.Option{holdfast.MaxHold(c.TTL())}
 	for k, v := range in.Labels {
@@ -85,13 +87,14 @@ const (
 // join returns the request of that number, with one more poll, and starts an attempt if it needs
 // one. It returns the final answer if the number has one.
 func (ss *session) join(in *acquireIn) (*request, *attempt, *problem) {
+	sum := in.sum()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	q := ss.requests[in.Request]
 	switch {
 	case ss.over:
 		return nil, nil, errSession
-	case q != nil && !q.want.same(in):
+	case q != nil && q.sum != sum && q.sum != [sha256.Size]byte{}:
 		return nil, nil, &problem{status: http.StatusConflict, Code: "request_differs",
 			Message: "this number was used for another request; choose a larger number"}
 	case q != nil:
@@ -121,19 +124,19 @@ func (ss *session) join(in *acquireIn) (*request, *attempt, *problem) {
 			Message: "as many requests wait as this server allows; try again later"}
 	}
 	ctx, cancel := context.WithCancel(ss.ctx)
-	q = &request{want: *in, polls: 1, attempt: &attempt{cancel: cancel, done: make(chan struct{})}}
-	q.want.Labels = maps.Clone(in.Labels)
+	q = &request{number: in.Request, name: in.Name, sum: sum, polls: 1,
+		attempt: &attempt{cancel: cancel, done: make(chan struct{})}}
 	ss.requests[in.Request] = q
 	ss.live++
-	go ss.run(ctx, q, q.attempt)
+	go ss.run(ctx, q, q.attempt, *in)
 	return q, q.attempt, nil
 }
 
 // run is the goroutine of an attempt.
-func (ss *session) run(ctx context.Context, q *request, a *attempt) {
+func (ss *session) run(ctx context.Context, q *request, a *attempt, in acquireIn) {
 	defer func() { <-ss.s.waits }()
 	defer a.cancel()
-	lease, err := ss.take(&q.want)(ctx)
+	lease, err := ss.take(in)(ctx)
 	ss.mu.Lock()
 	unwanted := lease != nil && (a.left || ss.over)
 	switch {
@@ -170,8 +173,8 @@ func (ss *session) forgetAttempt(q *request, a *attempt) {
 		return
 	}
 	a.left = true
-	if ss.requests[q.want.Request] == q && q.final == nil {
-		delete(ss.requests, q.want.Request)
+	if ss.requests[q.number] == q && q.final == nil {
+		delete(ss.requests, q.number)
 		ss.live--
 	}
 }
@@ -226,7 +229,7 @@ func (ss *session) withdraw(ctx context.Context, n uint64) *problem {
 		ss.mu.Unlock()
 		return nil // a copy is refused
 	case q == nil:
-		ss.requests[n] = &request{want: acquireIn{Request: n, any: true}, final: errCancelled}
+		ss.requests[n] = &request{number: n, final: errCancelled}
 		ss.forget()
 		ss.mu.Unlock()
 		return nil
@@ -299,6 +302,6 @@ func (ss *session) state(q *request, arrived time.Time) (leaseOut, *problem) {
 	if q.final != nil {
 		return leaseOut{}, q.final
 	}
-	return leaseOut{Request: q.want.Request, Name: q.want.Name, Token: strconv.FormatUint(q.lease.Token(), 10),
+	return leaseOut{Request: q.number, Name: q.name, Token: strconv.FormatUint(q.lease.Token(), 10),
 		TrustedMS: trusted.Milliseconds()}, nil
 }

@@ -2,11 +2,11 @@ package httpapi
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"strings"
@@ -79,15 +79,18 @@ type acquireIn struct {
 	PollMS  *int64            `json:"poll_ms"`
 	Note    string            `json:"note"`
 	Labels  map[string]string `json:"labels"`
-
-	any bool // any other with this number is the same
 }
 
-// same reports whether in repeats want.
-func (want *acquireIn) same(in *acquireIn) bool {
-	waits := func(x *acquireIn) bool { return x.Wait == nil || *x.Wait }
-	return want.any || want.Name == in.Name && want.Mode == in.Mode && want.Permits == in.Permits &&
-		want.Limit == in.Limit && waits(want) == waits(in) && want.Note == in.Note && maps.Equal(want.Labels, in.Labels)
+// sum returns a hash of what in asks for. The time of the poll does not count.
+func (in *acquireIn) sum() [sha256.Size]byte {
+	x := *in
+	waits := x.Wait == nil || *x.Wait
+	x.Wait, x.PollMS = &waits, nil
+	text, err := json.Marshal(x) // with the labels in order
+	if err != nil {
+		panic(err) // it has texts and numbers
+	}
+	return sha256.Sum256(text)
 }
 
 // leaseOut is a lease. trusted_ms counts from when the program sent the request.

@@ -4,7 +4,7 @@
 (() => {
   if (!("live" in document.body.dataset) || !window.EventSource) return;
   const live = () => document.getElementById("live");
-  let paused = false, loading = false, again = false, connected = false;
+  let paused = false, loading = false, again = false, connected = false, tried = false;
 
   const state = () => {
     const at = live();
@@ -19,12 +19,13 @@
     }
     button.textContent = paused ? "go on" : "pause";
     button.setAttribute("aria-label", paused ? "Go on with updates" : "Pause updates");
-    document.getElementById("lost").hidden = connected || paused;
+    document.getElementById("lost").hidden = connected || paused || !tried;
   };
 
-  // same reports whether b is a later state of the element a.
+  // key says which elements of two states of the page belong together.
   const key = n => n.nodeType === 1 ? n.tagName + "\0" + (n.dataset.key || n.id || "") : String(n.nodeType);
 
+  // morph makes a the same as b, and keeps what is the same.
   const morph = (a, b) => {
     if (a.nodeType !== 1) { if (a.data !== b.data) a.data = b.data; return; }
     if (a.id === "live" || a.id === "lost") return;
@@ -74,15 +75,27 @@
     r.send();
   };
 
-  const source = new EventSource("events");
-  source.addEventListener("open", () => { connected = true; state(); });
-  source.addEventListener("reading", load);
-  source.addEventListener("error", () => { connected = false; state(); });
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && again) load(); });
+  // A page in the background has no connection: browsers allow few to one server.
+  let source = null;
+  const connect = () => {
+    if (document.hidden) {
+      if (source) source.close();
+      source = null;
+      return;
+    }
+    if (source) return;
+    source = new EventSource("events");
+    source.addEventListener("open", () => { connected = true; state(); });
+    source.addEventListener("reading", load);
+    source.addEventListener("error", () => { connected = false; tried = true; state(); });
+    if (again) load();
+  };
+  document.addEventListener("visibilitychange", connect);
   document.addEventListener("keydown", e => {
     if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) return;
     const box = document.getElementById("prefix");
     if (e.key === "/" && box) { e.preventDefault(); box.focus(); }
   });
+  connect();
   state();
 })();

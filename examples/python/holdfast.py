@@ -10,6 +10,7 @@ A thread sends heartbeats. A lock is trusted for as long as the last answer said
 the request was sent, on a clock that includes the time that the machine slept.
 """
 
+import http.client
 import json
 import os
 import threading
@@ -137,6 +138,8 @@ class Session:
             except (ValueError, KeyError):
                 problem = {"code": "http", "message": str(e)}
             raise Error(e.code, problem["code"], problem["message"]) from None
+        except (http.client.HTTPException, ValueError) as e:  # the answer broke off
+            raise OSError(f"no answer: {e}") from e
 
 
 class Lock:
