@@ -100,7 +100,6 @@ func (ss *session) end() (released int) {
 	}
 	ss.mu.Unlock()
 	ss.cancel() // ends all waits
-	ss.s.remove(ss)
 	var all sync.WaitGroup
 	for _, q := range leases {
 		ss.s.ends <- struct{}{}
@@ -115,6 +114,7 @@ func (ss *session) end() (released int) {
 	for _, a := range attempts {
 		<-a.done
 	}
+	ss.s.remove(ss) // last: Drain waits for it
 	return len(leases)
 }
 
