@@ -136,7 +136,8 @@ func (a *app) root() *cobra.Command {
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
-		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.serveCommand(), a.versionCommand(),
+		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.versionCommand(),
+		a.serveCommand(),
 	)
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()
