@@ -142,14 +142,19 @@ func TestConsole(t *testing.T) {
 		address := consoleOf(t, store, &console.Options{Place: "redis://cache:6379/0", Doctor: doctor,
 			Every:     200 * time.Millisecond,
 			MayChange: func(*http.Request) (string, bool) { return "ann", true }})
-		paths := map[string]string{"now": ""}
+		paths := [][2]string{{"now", ""}}
 		if n == 50 {
-			paths = map[string]string{"now": "", "lock": "lock?name=deploy/prod", "dead": "lock?name=order/99812",
-				"graph": "graph",
-				"pool":  "lock?name=pool/reports", "history": "history", "elections": "elections", "store": "store",
-				"none": "?prefix=nothing", "missing": "nothing", "free": "lock?name=free"}
+			paths = [][2]string{{"pool", "lock?name=pool/reports"}, {"history", "history"}, {"elections", "elections"},
+				{"store", "store"}, {"none", "?prefix=nothing"}, {"missing", "nothing"}, {"free", "lock?name=free"},
+				{"lock", "lock?name=deploy/prod"}, {"now", ""}, {"dead", "lock?name=order/99812"}, {"graph", "graph"}}
 		}
-		for page, path := range paths {
+		began := time.Now()
+		for _, of := range paths {
+			page, path := of[0], of[1]
+			dead := n == 50 && (page == "now" || page == "dead" || page == "graph")
+			if dead { // for long enough
+				time.Sleep(time.Until(began.Add(11 * time.Second)))
+			}
 			for _, in := range []string{"light", "dark", "phone"} {
 				v := browser.Views[in]
 				w.Visit(address+path, v)
@@ -157,6 +162,11 @@ func TestConsole(t *testing.T) {
 					var ready bool
 					w.Ask(`new Promise(r => { const f = () => document.querySelector(".finding") ? r(true) : setTimeout(f, 50); f(); })`,
 						&ready)
+				}
+				var shown bool
+				w.Ask(`/deadlock/i.test(document.getElementById("main").innerText)`, &shown)
+				if shown != dead {
+					t.Errorf("%s of %d names, %s: deadlock: %v, want %v", page, n, in, shown, dead)
 				}
 				w.Look(fmt.Sprintf("console-%d-%s-%s", n, page, in), v)
 			}
