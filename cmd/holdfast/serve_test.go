@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -202,37 +203,47 @@ with holdfast.Session(sys.argv[1], client="test") as api:
 			b.Error(code, next.err.String())
 		}
 
-		// It waits for a command, and then the server dies: it stops before another can begin.
-		loses := b.python(address, `
+		// The server stands still, and later dies: the program stops before another begins.
+		for _, how := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+			b.loses(p, address, how)
+		}
+	})
+}
+
+// loses sends a signal to the server of a program that has a lock.
+func (b *bench) loses(p *process, address string, how syscall.Signal) {
+	b.Helper()
+	name := fmt.Sprint("signal-", int(how))
+	program := b.python(address, `
 import holdfast, sys, time, pathlib
 api = holdfast.Session(sys.argv[1])
-lock = api.lock("c")
-pathlib.Path("held").write_text("yes\n")
+lock = api.lock("`+name+`")
+pathlib.Path("`+name+`.held").write_text("yes\n")
 try:
     while True:
         lock.check()
-        pathlib.Path("last").write_text(str(time.time()))
+        pathlib.Path("`+name+`.last").write_text(str(time.time()))
         time.sleep(0.02)
 except holdfast.Lost:
     print("lost")
 `)
-		b.file("held")
-		if err := p.Process.Kill(); err != nil {
-			b.Fatal(err)
-		}
-		after := b.start("run", "c", "--", "sh", "-c", "test -s last && cp last seen")
-		if code := loses.code(); code != 0 || loses.out.String() != "lost\n" {
-			b.Errorf("%d %q %s", code, loses.out.String(), loses.err.String())
-		}
-		if code := after.code(); code != 0 {
-			b.Error(code, after.err.String())
-		}
-		last, err1 := os.ReadFile(filepath.Join(b.dir, "last"))
-		seen, err2 := os.ReadFile(filepath.Join(b.dir, "seen"))
-		if err1 != nil || err2 != nil || string(last) != string(seen) {
-			b.Errorf("it worked on when another had the lock: %s, %s", seen, last)
-		}
-	})
+	b.file(name + ".held")
+	p.signal(how)
+	next := b.start("run", name, "--", "sh", "-c", "test -s "+name+".last && cp "+name+".last "+name+".seen")
+	if code := program.code(); code != 0 || program.out.String() != "lost\n" {
+		b.Errorf("%d %q %s", code, program.out.String(), program.err.String())
+	}
+	if code := next.code(); code != 0 {
+		b.Error(code, next.err.String())
+	}
+	last, err1 := os.ReadFile(filepath.Join(b.dir, name+".last"))
+	seen, err2 := os.ReadFile(filepath.Join(b.dir, name+".seen"))
+	if err1 != nil || err2 != nil || string(last) != string(seen) {
+		b.Errorf("%v: it worked on when another had the lock: %s, %s", how, seen, last)
+	}
+	if how == syscall.SIGSTOP {
+		p.signal(syscall.SIGCONT)
+	}
 }
 
 // On SIGTERM serve frees nothing that a program trusts, and on a second signal ends at once.
