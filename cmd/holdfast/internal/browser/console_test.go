@@ -224,10 +224,10 @@ func TestConsoleLive(t *testing.T) {
 		t.Errorf("the order of the keyboard is %s", order)
 	}
 	w.Visit(address+"lock?name=deploy/prod", v)
-	ask(`document.querySelector("details").open = true, document.querySelector("input[name=typed]").focus(), true`)
-	ask(`document.querySelector("input[name=typed]").value = "deploy/", document.querySelector("input[name=reason]").value = "it hangs", true`)
+	ask(`document.querySelector("details:has(.danger)").open = true, document.querySelector("input[name=typed]").focus(), true`)
+	ask(`document.querySelector("input[name=typed]").value = "deploy/", document.querySelector("details:has(.danger) [name=reason]").value = "it hangs", true`)
 	until(`Number(document.body.dataset.loads) >= 2`)
-	if !ask(`document.querySelector("details").open && document.querySelector("input[name=typed]").value === "deploy/"`) {
+	if !ask(`document.querySelector("details:has(.danger)").open && document.querySelector("input[name=typed]").value === "deploy/"`) {
 		t.Error("an update closes the form, or empties it")
 	}
 	w.Look("console-form", v)
@@ -235,8 +235,8 @@ func TestConsoleLive(t *testing.T) {
 	left()
 	until(`document.body.innerText.includes("The name that was typed is not deploy/prod")`)
 	w.Visit(address+"lock?name=deploy/prod", v)
-	ask(`document.querySelector("details").open = true, document.querySelector("input[name=typed]").value = "deploy/prod",
-		document.querySelector("input[name=reason]").value = "it hangs",
+	ask(`document.querySelector("details:has(.danger)").open = true, document.querySelector("input[name=typed]").value = "deploy/prod",
+		document.querySelector("details:has(.danger) [name=reason]").value = "it hangs",
 		setTimeout(() => document.querySelector("button.danger").click(), 0), true`)
 	left()
 	until(`document.body.innerText.includes("has ended")`)
