@@ -36,7 +36,8 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 			waiting()), false
 	}
 	if k := s.knotOf(r); k != nil {
-		return "Deadlock. " + strings.Join(k.sentences(), " ") + " None of them goes on until one lets go. " + k.advice(), true
+		return "Deadlock. " + strings.Join(k.sentences(), " ") + " None of them goes on until one lets go. " +
+			k.advice(), true
 	}
 	var parts []string
 	for i := range r.Holders {
