@@ -69,6 +69,15 @@ type Store struct {
 	Place string
 }
 
+// KeepLeases makes the locks of clients that are opened from now on last until their leases end,
+// also if this process is killed and the store notices that at once, as the embedded store does. It
+// is for a process whose leases others trust.
+func (s *Store) KeepLeases() {
+	if k, ok := s.Backend.(interface{ KeepLeases() }); ok {
+		k.KeepLeases()
+	}
+}
+
 // Watch implements driver.Watcher, if the store does.
 func (s *Store) Watch(ctx context.Context, prefix string, changed func(name string)) error {
 	return driver.Watch(ctx, s.Backend, prefix, changed)

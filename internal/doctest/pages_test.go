@@ -26,7 +26,7 @@ func pages(t *testing.T) []string {
 	if err != nil || len(tasks) < 5 {
 		t.Fatalf("%v: %q", err, tasks)
 	}
-	all := []string{"README.md", "docs/tour.md", "docs/go.md"}
+	all := []string{"README.md", "docs/tour.md", "docs/go.md", "docs/http-api.md"}
 	if runtime.GOOS == "linux" {
 		all = append(all, "docs/move/flock.md") // runs flock
 	}

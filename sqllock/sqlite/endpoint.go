@@ -68,6 +68,15 @@ func (st *store) newEndpoint() (*endpoint, error) {
 	return b, nil
 }
 
+// inodeOf returns what the record of a session has as the inode of its file. With -1 no probe proves
+// the process dead.
+func (s *session) inodeOf(b *endpoint) int64 {
+	if s.b.keepLeases.Load() {
+		return -1
+	}
+	return int64(b.presence.Inode())
+}
+
 func (b *endpoint) close() error { return errors.Join(b.bell.Close(), b.presence.Close()) }
 
 func (st *store) removeBell(name string) {
@@ -118,7 +127,7 @@ func (s *session) repair(ctx context.Context) error {
 	var n int64
 	err = s.st.write(ctx, func(t *tx) (err error) {
 		n, err = t.c.exec(qMoveSession, s.st.addressOf(fresh.bellPath), s.st.addressOf(fresh.filePath),
-			int64(fresh.presence.Inode()), s.id)
+			s.inodeOf(fresh), s.id)
 		return err
 	})
 	if err != nil || n == 0 {

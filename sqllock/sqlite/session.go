@@ -45,7 +45,7 @@ func openSession(ctx context.Context, b *Backend, cfg driver.SessionConfig) (*se
 	}
 	err = s.st.write(ctx, func(t *tx) error {
 		n, err := t.c.exec(qAddSession, s.id, s.st.addressOf(s.endpoint.bellPath), s.st.addressOf(s.endpoint.filePath),
-			int64(s.endpoint.presence.Inode()), t.now, cfg.Info)
+			s.inodeOf(s.endpoint), t.now, cfg.Info)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("%w session id: %s is in use", driver.ErrInvalid, s.id)
 		}

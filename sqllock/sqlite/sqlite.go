@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -40,6 +41,8 @@ type Backend struct {
 	mu   sync.Mutex
 	open map[*session]bool
 	shut bool
+
+	keepLeases atomic.Bool
 }
 
 var _ driver.Backend = (*Backend)(nil)
@@ -62,6 +65,11 @@ func Open(path string, cfg *Config) (*Backend, error) {
 	}
 	return &Backend{st: st, open: map[*session]bool{}}, nil
 }
+
+// KeepLeases makes the locks of sessions that are opened from now on last until their leases end,
+// also if this process is killed. It is for a process whose leases others trust, such as a server of
+// package httpapi: they may not know that it is dead. Call it before holdfast.New.
+func (b *Backend) KeepLeases() { b.keepLeases.Store(true) }
 
 // Name implements [driver.Backend]: "sqlite".
 func (b *Backend) Name() string { return "sqlite" }

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -42,4 +43,33 @@ func TestSQLiteKilledHolder(t *testing.T) {
 	woken(t, wakeSem)
 	t.Logf("noticed after %v", time.Since(start))
 	checkIntegrity(t, b)
+}
+
+// With KeepLeases a killed holder's lock stays until its lease ends: others may trust it.
+func TestSQLiteKeepLeases(t *testing.T) {
+	b := openTest(t, storePath(t), nil)
+	b.KeepLeases()
+	const ttl = 2 * time.Second
+	s1, s2 := openTestSession(t, b, ttl), openTestSession(t, b, time.Hour)
+	granted(t, s1, exclusive("a"))
+	start := time.Now()
+	if err := os.Remove(s1.endpoint.filePath); err != nil {
+		t.Fatal(err)
+	}
+	if err := s1.repair(t.Context()); err != nil { // with a new file
+		t.Fatal(err)
+	}
+	waits := exclusive("a")
+	queued(t, s2, waits)
+	s1.kill()
+	for token := uint64(0); token == 0; time.Sleep(20 * time.Millisecond) {
+		r, err := s2.Acquire(t.Context(), waits)
+		if err != nil || time.Since(start) > time.Minute {
+			t.Fatal(err, time.Since(start))
+		}
+		token = r.Token
+	}
+	if took := time.Since(start); took < ttl-100*time.Millisecond {
+		t.Errorf("another got the lock after %v of a lease of %v", took, ttl)
+	}
 }

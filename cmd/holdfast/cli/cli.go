@@ -41,6 +41,7 @@ type app struct {
 	stdout  io.Writer
 	stderr  io.Writer
 	opens   time.Duration  // how long the store may take to open; 0: openLimit
+	keeps   bool           // others trust the leases of this process: they outlast its death
 	die     syscall.Signal // ends this process in place of an exit code, if not 0
 }
 
@@ -152,7 +153,7 @@ func (a *app) root() *cobra.Command {
 		a.waitCommand(), a.watchCommand(), a.historyCommand(), a.revokeCommand(), a.breakCommand(), a.semCommand(),
 		a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.verifyCommand(), a.verifyWorkerCommand(),
 		a.judgeCommand(), a.manCommand(), a.versionCommand(), a.configCommand(), a.holdCommand(), a.checkCommand(),
-		a.releaseCommand(), a.handOffCommand(), a.adoptCommand(), a.keeperCommand(),
+		a.releaseCommand(), a.handOffCommand(), a.adoptCommand(), a.keeperCommand(), a.serveCommand(),
 	)
 	a.complete(c)
 	c.SetHelpCommand(helpCommand())
@@ -252,6 +253,9 @@ func (a *app) dial(ctx context.Context, cfg *holdfast.Config) (*holdfast.Client,
 	st, err := open.Open(ctx, a.url())
 	if err != nil {
 		return nil, nil, err
+	}
+	if a.keeps {
+		st.KeepLeases()
 	}
 	c, err := holdfast.New(ctx, st, cfg)
 	if err != nil {

@@ -99,6 +99,12 @@ func (b *Browser) Show(file, fragment string, v View) {
 	b.t.Helper()
 	path, err := filepath.Abs(file)
 	must(b.t, err)
+	b.Visit((&url.URL{Scheme: "file", Path: filepath.ToSlash(path), Fragment: fragment}).String(), v)
+}
+
+// Visit opens an address.
+func (b *Browser) Visit(address string, v View) {
+	b.t.Helper()
 	scheme, media := "light", ""
 	if v.Dark {
 		scheme = "dark"
@@ -112,13 +118,20 @@ func (b *Browser) Show(file, fragment string, v View) {
 		"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 	// A change of the fragment alone would not load the page.
 	b.load("about:blank")
-	b.load((&url.URL{Scheme: "file", Path: filepath.ToSlash(path), Fragment: fragment}).String())
+	b.load(address)
 }
 
 func (b *Browser) load(url string) {
 	b.t.Helper()
 	delete(b.seen, "Page.loadEventFired")
 	b.do("Page.navigate", map[string]any{"url": url}, nil)
+	b.await("Page.loadEventFired")
+}
+
+// Loaded waits for the next page, to which something on this one leads.
+func (b *Browser) Loaded() {
+	b.t.Helper()
+	delete(b.seen, "Page.loadEventFired")
 	b.await("Page.loadEventFired")
 }
 

@@ -22,7 +22,7 @@ const faults = `(() => {
   const wide = document.documentElement.scrollWidth;
   const view = document.documentElement.clientWidth; // a phone makes innerWidth as large as the page
   if (wide > view) wrong.push("the page is " + wide + " pixels wide, the view " + view);
-  for (const th of document.querySelectorAll("th")) {
+  for (const th of document.querySelectorAll("th:not([scope=row])")) {
     const all = document.createRange();
     all.selectNodeContents(th);
     const lines = new Set([...all.getClientRects()].map(r => Math.round(r.top)));
@@ -77,6 +77,17 @@ func (b *Browser) Check(file, red, name string, views ...string) {
 		for _, w := range wrong[:min(len(wrong), 5)] {
 			b.t.Errorf("%s, %s: %s", name, in, w)
 		}
+	}
+}
+
+// Look reports what is wrong with the page that is open, as Check does, except for red bars.
+func (b *Browser) Look(name string, v View) {
+	b.t.Helper()
+	var wrong []string
+	b.Ask(faults, &wrong)
+	wrong = append(wrong, inspect(b.Picture(name), v.Dark, false)...)
+	for _, w := range wrong[:min(len(wrong), 5)] {
+		b.t.Errorf("%s: %s", name, w)
 	}
 }
 

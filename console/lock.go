@@ -1,0 +1,145 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/plain"
+)
+
+// card is one holder or waiter on the page of its lock.
+type card struct {
+	Who      string
+	Host     string // raw, for the filter
+	HostLink string
+	Facts    [][2]string
+	Mode     string
+	Age      string
+	Lease    lease
+	Token    string
+	Kept     bool
+	Waits    []namedLink // what its process waits for elsewhere
+	Holds    []namedLink
+	Break    string // address of the form; "": not allowed
+}
+
+type namedLink struct{ Name, Link string }
+
+// lockPage is the page of one lock.
+type lockPage struct {
+	Name     string
+	Raw      string
+	Kind     string
+	Why      string
+	Bad      bool
+	Holders  []card
+	Waiters  []card
+	Waiting  int
+	Facts    [][2]string
+	Commands []string
+	Seen     []seenRow
+	Since    string
+	Damaged  string
+}
+
+// lock is the page of one name. It reads that name by itself, so it is as current as it can be.
+func (h *console) lock(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	s := h.reader.current(r.Context())
+	rec, at, err := h.looks.get(r.Context(), name)
+	p := h.frame(r, "now", shown(name), s)
+	switch {
+	case errors.Is(err, holdfast.ErrInvalid):
+		h.fail(w, r, http.StatusBadRequest, "This is not the name of a lock. A name has 1 to 512 bytes of UTF-8.")
+		return
+	case errors.Is(err, holdfast.ErrDamaged):
+		p.Body = lockPage{Name: shown(name), Damaged: plain.Line(err.Error())}
+		h.show(w, "lock.html", p)
+		return
+	case err != nil:
+		h.log("inspect", err)
+		old := s.get(name)
+		if old == nil {
+			p.Status, p.Body = http.StatusServiceUnavailable, lockPage{Name: shown(name),
+				Why: "The state of this name is not known: " +
+					reason(err) + "."}
+			h.show(w, "lock.html", p)
+			return
+		}
+		rec, at = *old, s.at
+		p.Stale = "This is the reading of " + s.at.Format(time.TimeOnly) + ". Since then " + reason(err) + "."
+	}
+	p.Read = at.Format(time.TimeOnly)
+	body := s.lockPage(&rec, at, p.User != "")
+	body.Seen, body.Since = h.seen(50, func(c *change) bool { return c.Name == name })
+	p.Body = body
+	h.show(w, "lock.html", p)
+}
+
+func (s *snapshot) lockPage(r *holdfast.Record, now time.Time, mayChange bool) lockPage {
+	b := lockPage{Name: shown(r.Name), Raw: r.Name, Kind: r.Kind, Waiting: r.Waiting}
+	b.Why, b.Bad = s.why(r)
+	for i := range r.Holders {
+		b.Holders = append(b.Holders, s.card(r, &r.Holders[i], now, mayChange))
+	}
+	for i := range r.Waiters {
+		b.Waiters = append(b.Waiters, s.card(r, &r.Waiters[i], now, false))
+	}
+	fact := func(k, v string) { b.Facts = append(b.Facts, [2]string{k, v}) }
+	switch r.Kind {
+	case "semaphore":
+		fact("permits", strconv.Itoa(used(r))+" of "+strconv.Itoa(r.Limit)+" in use")
+		if r.LimitSet {
+			fact("limit", "set by an operator")
+		}
+	case "latch":
+		fact("count", strconv.FormatInt(r.Count, 10)+" to go")
+	}
+	if r.Token != 0 {
+		fact("highest token", tokenText(r.Token))
+	}
+	if quoted := shellWord(r.Name); quoted != "" {
+		b.Commands = append(b.Commands, "holdfast info "+quoted)
+		for i := range r.Holders {
+			if t := r.Holders[i].Token; t != 0 && len(b.Commands) < 4 {
+				b.Commands = append(b.Commands, "holdfast break --token "+tokenText(t)+" "+quoted)
+			}
+		}
+	}
+	return b
+}
+
+func (s *snapshot) card(r *holdfast.Record, h *holdfast.Holder, now time.Time, mayBreak bool) card {
+	c := card{Who: who(h), Host: h.Host, Mode: mode(r.Kind, h), Age: short(now.Sub(h.Since)), Lease: s.leaseOf(h),
+		Token: tokenText(h.Token), Kept: h.Kept}
+	if h.Host != "" {
+		c.HostLink = query{Host: h.Host, Sort: "pain"}.link(1)
+	}
+	for _, f := range [][2]string{{"note", h.Note}, {"program", h.Program}, {"user", h.User}, {"host", h.Host}} {
+		if f[1] != "" {
+			c.Facts = append(c.Facts, [2]string{f[0], shown(f[1])})
+		}
+	}
+	if h.PID != 0 {
+		c.Facts = append(c.Facts, [2]string{"pid", strconv.Itoa(h.PID)})
+	}
+	if l := labels(h.Labels); len(l) > 0 {
+		c.Facts = append(c.Facts, [2]string{"labels", strings.Join(l, " ")})
+	}
+	if p := s.graph.parties[keyOf(h)]; p != nil && h.Token != 0 {
+		for _, w := range p.waits {
+			if w.name != r.Name && len(c.Waits) < 10 {
+				c.Waits = append(c.Waits, namedLink{shown(w.name), lockLink(w.name)})
+			}
+		}
+	}
+	if mayBreak && h.Token != 0 {
+		c.Break = "break?" + url.Values{"name": {r.Name}, "token": {c.Token}}.Encode()
+	}
+	return c
+}

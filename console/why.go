@@ -1,0 +1,80 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// why says in a few sentences who has a name, and what others wait for. bad: an operator may have to
+// act.
+func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
+	waiting := func() string {
+		if r.Waiting == 0 {
+			return "Nobody waits."
+		}
+		return plural(r.Waiting, "request") + " wait" + map[bool]string{true: "s"}[r.Waiting == 1] + "."
+	}
+	switch {
+	case r.Kind == "":
+		return "Nobody uses this name.", false
+	case r.Kind == "latch":
+		return fmt.Sprintf("The latch opens after %d more counts. %s", r.Count, waiting()), false
+	case r.Kind == "semaphore" && used(r) < r.Limit && r.Waiting > 0 && len(r.Waiters) > 0:
+		return fmt.Sprintf("%d of %d permits are free. The first in the queue wants %d, and those behind it wait for that.",
+			r.Limit-used(r), r.Limit, r.Waiters[0].Permits), false
+	case r.Kind == "semaphore" && used(r) < r.Limit:
+		return fmt.Sprintf("%d of %d permits are free. Nobody waits.", r.Limit-used(r), r.Limit), false
+	case len(r.Holders) == 0 && r.Waiting > 0:
+		return "Nobody has it. The first in the queue gets it when it asks next.", false
+	case len(r.Holders) == 0:
+		return "Nobody has it.", false
+	case r.Holders[0].Kept:
+		return fmt.Sprintf("It was released, and its minimum hold keeps it for another %s. %s", short(r.Holders[0].Left),
+			waiting()), false
+	}
+	if k := s.knotOf(r); k != nil {
+		return "Deadlock. " + strings.Join(k.sentences(), " ") + " None of them goes on until one lets go. " +
+			k.advice(), true
+	}
+	var parts []string
+	for i := range r.Holders {
+		h := &r.Holders[i]
+		if l := s.leaseOf(h); l.Level == "thin" || l.Level == "over" {
+			full := s.longest[h.ID]
+			parts = append(parts, fmt.Sprintf("%s has not renewed for about %s of %s. If it does not return, the store frees "+
+				"its grant in %s.", who(h), short(full-h.Left), short(full), l.Text))
+			bad = r.Waiting > 0
+		}
+	}
+	if len(parts) > 0 {
+		return strings.Join(parts, " ") + " " + waiting(), bad
+	}
+	first := &r.Holders[0]
+	if p := s.graph.parties[keyOf(first)]; p != nil && len(p.waits) > 0 && p.waits[0].name != r.Name && r.Waiting > 0 {
+		return fmt.Sprintf("%s has it, and waits for %s itself. %s", who(first), shown(p.waits[0].name), waiting()), false
+	}
+	if foreign(first) {
+		return "Another program, which does not use holdfast, has it. " + waiting(), false
+	}
+	some := fmt.Sprintf("%s has had it for %s, and its lease has another %s.", who(first), short(time.Since(first.Since)),
+		short(first.Left))
+	if n := len(r.Holders); n > 1 {
+		some = fmt.Sprintf("%d have it. The first, %s, has had it for %s.", n, who(first), short(time.Since(first.Since)))
+	}
+	return some + " " + waiting(), false
+}
+
+// knotOf returns the deadlock in which a name is, or nil.
+func (s *snapshot) knotOf(r *holdfast.Record) *knot {
+	for _, k := range s.graph.knots {
+		for _, l := range k.links {
+			if l.wish.name == r.Name {
+				return k
+			}
+		}
+	}
+	return nil
+}
