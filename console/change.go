@@ -24,9 +24,10 @@ type order struct {
 	token              uint64
 }
 
-// asked returns the order of a form, or writes what is wrong with it. The name and the token are in
-// the address, because browsers change line ends in forms. The address alone does nothing.
-func (h *console) asked(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
+// asked returns the order of a form, or writes what is wrong with it. confirm: the name must have been
+// typed. The name and the token are in the address, because browsers change line ends in forms. The
+// address alone does nothing.
+func (h *console) asked(w http.ResponseWriter, r *http.Request, confirm bool) (o order, ok bool) {
 	refuse := func(status int, text string) (order, bool) {
 		h.fail(w, r, status, text+" Nothing was done.")
 		return order{}, false
@@ -52,7 +53,7 @@ func (h *console) asked(w http.ResponseWriter, r *http.Request) (o order, ok boo
 	switch {
 	case err != nil || o.token == 0 || o.name == "":
 		return refuse(http.StatusBadRequest, "The name or the token is missing.")
-	case r.PostForm.Get("typed") != shown(o.name):
+	case confirm && r.PostForm.Get("typed") != shown(o.name):
 		return refuse(http.StatusBadRequest, "The name that was typed is not "+shown(o.name)+".")
 	case o.reason == "":
 		return refuse(http.StatusBadRequest, "The reason is missing.")
@@ -62,36 +63,76 @@ func (h *console) asked(w http.ResponseWriter, r *http.Request) (o order, ok boo
 	return o, true
 }
 
+// words returns the reason for the history of the name, with the user: the store knows only the
+// process of this console.
+func (o *order) words() string { return o.reason + " (" + o.user + ", at the console)" }
+
+// note writes an order, and what became of it, to the log.
+func (h *console) note(what string, o *order, err error) {
+	if h.o.Logger != nil {
+		h.o.Logger.Warn("console: "+what, "user", o.user, "lock", o.name, "token", o.token, "reason", o.reason, "err", err)
+	}
+	h.looks.forget(o.name)
+}
+
+// refused writes why an order was not carried out, and reports whether it was not.
+func (h *console) refused(w http.ResponseWriter, r *http.Request, o *order, err error) bool {
+	switch {
+	case err == nil, errors.Is(err, holdfast.ErrUnrecorded):
+		return false
+	case errors.Is(err, holdfast.ErrGone):
+		h.fail(w, r, http.StatusConflict, "No grant of "+shown(o.name)+" has token "+strconv.FormatUint(o.token, 10)+
+			" any more. Nothing was done.")
+	case errors.Is(err, holdfast.ErrInvalid):
+		h.fail(w, r, http.StatusBadRequest, plain.Line(err.Error())+". Nothing was done.")
+	case errors.Is(err, holdfast.ErrUncertain):
+		h.fail(w, r, http.StatusBadGateway, "The store did not answer. Whether it was done is not known: look again.")
+	default:
+		h.fail(w, r, http.StatusBadGateway, "It was not done: "+reason(err)+".")
+	}
+	return true
+}
+
+// done writes what was done.
+func (h *console) done(w http.ResponseWriter, r *http.Request, text string, err error) {
+	if err != nil { // ErrUnrecorded
+		text += " The history of the name does not show who did it: the store did not keep that."
+	}
+	p := h.frame(r, "", "Done", nil)
+	p.Live, p.Body = false, text
+	h.show(w, "message.html", p)
+}
+
+// revoke asks a holder to release.
+func (h *console) revoke(w http.ResponseWriter, r *http.Request) {
+	o, ok := h.asked(w, r, false)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readLimit)
+	defer cancel()
+	err := h.c.Revoke(ctx, o.name, o.token, o.words())
+	if h.note("ask to release", &o, err); h.refused(w, r, &o, err) {
+		return
+	}
+	h.done(w, r, fmt.Sprintf("The holder of %s with token %d has been asked to release it. It learns of that within a third of "+
+		"its TTL, and goes on until it releases. A program without holdfast does not learn of it.", shown(o.name), o.token), err)
+}
+
 // breakLock ends a grant against its holder's will.
 func (h *console) breakLock(w http.ResponseWriter, r *http.Request) {
-	o, ok := h.asked(w, r)
+	o, ok := h.asked(w, r, true)
 	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readLimit)
 	defer cancel()
 	before, _ := h.c.Inspect(ctx, o.name)
-	err := h.c.Break(ctx, o.name, o.token)
-	if h.o.Logger != nil {
-		h.o.Logger.Warn("console: break", "user", o.user, "lock", o.name, "token", o.token, "reason", o.reason, "err", err)
-	}
-	h.looks.forget(o.name)
-	token := strconv.FormatUint(o.token, 10)
-	switch {
-	case errors.Is(err, holdfast.ErrGone):
-		h.fail(w, r, http.StatusConflict, "No grant of "+shown(o.name)+" has token "+token+" any more. Nothing was done.")
-		return
-	case errors.Is(err, holdfast.ErrInvalid):
-		h.fail(w, r, http.StatusBadRequest, plain.Line(err.Error())+". Nothing was done.")
-		return
-	case errors.Is(err, holdfast.ErrUncertain):
-		h.fail(w, r, http.StatusBadGateway, "The store did not answer. Whether the grant has ended is not known: look again.")
-		return
-	case err != nil:
-		h.fail(w, r, http.StatusBadGateway, "The grant was not ended: "+reason(err)+".")
+	err := h.c.Break(ctx, o.name, o.token, o.words())
+	if h.note("break", &o, err); h.refused(w, r, &o, err) {
 		return
 	}
-	text := "The grant of " + shown(o.name) + " with token " + token + " has ended. "
+	text := fmt.Sprintf("The grant of %s with token %d has ended. ", shown(o.name), o.token)
 	for i := range before.Holders {
 		switch x := &before.Holders[i]; {
 		case x.Token != o.token:
@@ -104,9 +145,7 @@ func (h *console) breakLock(w http.ResponseWriter, r *http.Request) {
 				"for up to %s. Only a resource that checks tokens refuses its late writes.", who(x), short(x.Left))
 		}
 	}
-	p := h.frame(r, "", "Done", nil)
-	p.Live, p.Body = false, text
-	h.show(w, "message.html", p)
+	h.done(w, r, text, err)
 }
 
 // forget makes the next look at a name read it again.

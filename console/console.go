@@ -110,6 +110,7 @@ func (h *console) routes() http.Handler {
 	mux.HandleFunc("GET /store", h.store)
 	mux.HandleFunc("GET /events", h.events)
 	mux.HandleFunc("POST /break", h.breakLock)
+	mux.HandleFunc("POST /revoke", h.revoke)
 	for name, text := range assets {
 		kind := map[string]string{"style.css": "text/css; charset=utf-8", "script.js": "text/javascript; charset=utf-8",
 			"icon.svg": "image/svg+xml"}[name]

@@ -292,6 +292,35 @@ func TestBreak(t *testing.T) {
 	if r, err := c.Inspect(t.Context(), name); err != nil || len(r.Holders) != 0 {
 		t.Error(r, err)
 	}
+	_, page = get(t, h, "/lock?name="+url.QueryEscape(name))
+	wants(t, page, "broken", "it hangs (ann, at the console)")
+}
+
+// Users ask a holder to release. That needs no typed name, and takes nothing.
+func TestRevoke(t *testing.T) {
+	c := newClient(t, memlock.New(), nil)
+	h := console.Handler(c, &console.Options{MayChange: func(*http.Request) (string, bool) { return "ann", true }})
+	l := lock(t, c, "a")
+	path := "/revoke?name=a&token=" + fmt.Sprint(l.Token())
+	form := url.Values{"reason": {"the deploy <waits>"}}
+	if code, _ := postForm(h, path, form, "Sec-Fetch-Site", "cross-site"); code != 403 {
+		t.Errorf("another site: %d", code)
+	}
+	if code, _ := postForm(console.Handler(c, nil), path, form, "Sec-Fetch-Site", "same-origin"); code != 403 {
+		t.Errorf("a console that only reads: %d", code)
+	}
+	if code, _ := postForm(h, path, nil, "Sec-Fetch-Site", "same-origin"); code != 400 {
+		t.Errorf("no reason: %d", code)
+	}
+	if code, page := postForm(h, path+"9", form, "Sec-Fetch-Site", "same-origin"); code != 409 {
+		t.Errorf("another token: %d %s", code, text(page))
+	}
+	code, page := postForm(h, path, form, "Sec-Fetch-Site", "same-origin")
+	if wants(t, page, "has been asked to release"); code != 200 || l.Err() != nil {
+		t.Error(code, l.Err())
+	}
+	_, page = get(t, h, "/lock?name=a")
+	wants(t, page, "asked to release", "the deploy <waits> (ann, at the console)")
 }
 
 // Open pages hear of each reading. All share one, and leave nothing behind.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,9 @@ type card struct {
 	Kept     bool
 	Waits    []namedLink // what its process waits for elsewhere
 	Holds    []namedLink
+	Asked    []string
 	Break    string // address of the form; "": not allowed
+	Revoke   string // the same
 }
 
 type namedLink struct{ Name, Link string }
@@ -42,6 +45,8 @@ type lockPage struct {
 	Waiting  int
 	Facts    [][2]string
 	Commands []string
+	Past     []pastRow // from the store
+	PastLost bool
 	Seen     []seenRow
 	Since    string
 	Damaged  string
@@ -51,7 +56,8 @@ type lockPage struct {
 func (h *console) lock(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	s := h.reader.current(r.Context())
-	rec, at, err := h.looks.get(r.Context(), name)
+	look := h.looks.get(r.Context(), name)
+	rec, at, err := look.rec, look.at, look.err
 	p := h.frame(r, "now", shown(name), s)
 	switch {
 	case errors.Is(err, holdfast.ErrInvalid):
@@ -76,9 +82,41 @@ func (h *console) lock(w http.ResponseWriter, r *http.Request) {
 	}
 	p.Read = at.Format(time.TimeOnly)
 	body := s.lockPage(&rec, at, p.User != "")
+	body.addPast(look.past)
+	body.PastLost = look.lost != nil
 	body.Seen, body.Since = h.seen(50, func(c *change) bool { return c.Name == name })
 	p.Body = body
 	h.show(w, "lock.html", p)
+}
+
+// pastRow is an entry of the history that the store has kept.
+type pastRow struct{ Time, Event, Who, Token, Took, Reason string }
+
+// maxPast is how many entries the page shows.
+const maxPast = 100
+
+// addPast adds what the store has kept, the last first, and to each holder who has asked it to
+// release.
+func (b *lockPage) addPast(past []holdfast.HistoryEntry) {
+	for _, e := range slices.Backward(past) {
+		x := pastRow{Time: e.At.Format(time.DateTime), Event: plain.Line(e.Event), Who: who(&e.By), Token: tokenText(e.Token)}
+		if e.Took > 0 {
+			x.Took = short(e.Took)
+		}
+		if e.Reason != "" {
+			x.Reason = shown(e.Reason)
+		}
+		if e.Event == holdfast.HistoryAsked {
+			for i := range b.Holders {
+				if c := &b.Holders[i]; c.Token == x.Token && !c.Kept {
+					c.Asked = append(c.Asked, strings.TrimSpace(x.Time+" "+x.Reason))
+				}
+			}
+		}
+		if len(b.Past) < maxPast {
+			b.Past = append(b.Past, x)
+		}
+	}
 }
 
 func (s *snapshot) lockPage(r *holdfast.Record, now time.Time, mayChange bool) lockPage {
@@ -104,10 +142,11 @@ func (s *snapshot) lockPage(r *holdfast.Record, now time.Time, mayChange bool) l
 		fact("highest token", tokenText(r.Token))
 	}
 	if quoted := shellWord(r.Name); quoted != "" {
-		b.Commands = append(b.Commands, "holdfast info "+quoted)
+		b.Commands = append(b.Commands, "holdfast info "+quoted, "holdfast history "+quoted)
 		for i := range r.Holders {
-			if t := r.Holders[i].Token; t != 0 && len(b.Commands) < 4 {
-				b.Commands = append(b.Commands, "holdfast break --token "+tokenText(t)+" "+quoted)
+			if t := r.Holders[i].Token; t != 0 && len(b.Commands) < 6 {
+				b.Commands = append(b.Commands, "holdfast revoke --token "+tokenText(t)+" "+quoted,
+					"holdfast break --token "+tokenText(t)+" "+quoted)
 			}
 		}
 	}
@@ -139,7 +178,11 @@ func (s *snapshot) card(r *holdfast.Record, h *holdfast.Holder, now time.Time, m
 		}
 	}
 	if mayBreak && h.Token != 0 {
-		c.Break = "break?" + url.Values{"name": {r.Name}, "token": {c.Token}}.Encode()
+		q := url.Values{"name": {r.Name}, "token": {c.Token}}.Encode()
+		c.Break = "break?" + q
+		if !h.Kept {
+			c.Revoke = "revoke?" + q
+		}
 	}
 	return c
 }

@@ -229,6 +229,8 @@ type look struct {
 	at   time.Time
 	rec  holdfast.Record
 	err  error
+	past []holdfast.HistoryEntry // what the store has kept, the oldest first
+	lost error                   // why past could not be read
 }
 
 const (
@@ -236,7 +238,8 @@ const (
 	maxLooks = 1000
 )
 
-func (l *looks) get(ctx context.Context, name string) (holdfast.Record, time.Time, error) {
+// get reads a name and its history.
+func (l *looks) get(ctx context.Context, name string) *look {
 	l.mu.Lock()
 	x := l.list[name]
 	if x == nil || time.Since(x.at) > lookAge {
@@ -252,6 +255,9 @@ func (l *looks) get(ctx context.Context, name string) (holdfast.Record, time.Tim
 		defer cancel()
 		x.rec, x.err = l.c.Inspect(ctx, name)
 		x.rec.Name = name
+		if x.err == nil {
+			x.past, x.lost = l.c.History(ctx, name)
+		}
 	})
-	return x.rec, x.at, x.err
+	return x
 }

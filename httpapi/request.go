@@ -302,6 +302,10 @@ func (ss *session) state(q *request, arrived time.Time) (leaseOut, *problem) {
 	if q.final != nil {
 		return leaseOut{}, q.final
 	}
-	return leaseOut{Request: q.number, Name: q.name, Token: strconv.FormatUint(q.lease.Token(), 10),
-		TrustedMS: trusted.Milliseconds()}, nil
+	out := leaseOut{Request: q.number, Name: q.name, Token: strconv.FormatUint(q.lease.Token(), 10),
+		TrustedMS: trusted.Milliseconds()}
+	if n := q.lease.Revocation(); n != nil {
+		out.Asked = n.String()
+	}
+	return out, nil
 }

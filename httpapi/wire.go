@@ -100,6 +100,7 @@ type leaseOut struct {
 	Token     string `json:"token"` // as text: some languages read numbers as floating point
 	Lease     string `json:"lease,omitempty"`
 	TrustedMS int64  `json:"trusted_ms"`
+	Asked     string `json:"asked_to_release,omitempty"` // who asks, and why
 }
 
 // waitingOut says that the program should ask again.
@@ -146,6 +147,9 @@ func lostProblem(err error) *problem {
 			Message: "the lease was lost: do not write any more; somebody else may have the lock"}
 		if e.Reason == holdfast.ReasonMaxHold {
 			p.Reason = "not renewed"
+		}
+		if e.Notice != nil {
+			p.Message += "; it was broken by " + plain.Line(e.Notice.String())
 		}
 		return p
 	}

@@ -121,6 +121,7 @@ class Session:
                 for lease, state in zip(leases, answer["leases"]):
                     if lease in self._locks:  # else it was released meanwhile
                         self._locks[lease]._trust(sent, state.get("trusted_ms", 0))
+                        self._locks[lease].asked = state.get("asked_to_release", "")
 
     def _call(self, path, body):
         request = urllib.request.Request(self._url + path, json.dumps(body).encode(),
@@ -148,6 +149,7 @@ class Lock:
     def __init__(self, session, name, token, lease):
         self.name, self.token = name, token
         self._session, self._lease, self._until = session, lease, 0
+        self.asked = ""  # who asks this process to release the lock, and why
 
     def left(self):
         """For how many seconds the lock can still be trusted."""
