@@ -58,22 +58,6 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	return l, nil
 }
 
-// newRequest gives l a new request of session s. A request never outlives its session.
-func (l *Lease) newRequest(s *session) {
-	l.session, l.unanswered = s, false
-	l.number, l.req.ID = l.c.requests.next()
-	if l.req.Lease = 0; l.maxHold > 0 && l.c.backend.Kinds().Leases {
-		l.req.Lease = s.leaseFor(l.maxHold - l.maxHold/100)
-	}
-}
-
-// sendRequest is one exchange about l's request.
-func (l *Lease) sendRequest(ctx context.Context) (driver.Reply, error) {
-	ctx, cancel := l.c.bound(ctx)
-	defer cancel()
-	return l.session.Acquire(ctx, &l.req)
-}
-
 // discard ends a lease that no caller has used. Unlike Release it does not keep the name for a
 // minimum hold.
 func (l *Lease) discard() {

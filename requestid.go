@@ -1,11 +1,14 @@
 package holdfast
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
 	"sync/atomic"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // A request's ID is the hash of a secret that only its client knows. Stores show IDs to operators
@@ -51,4 +54,20 @@ func (s requestSecret) id() string {
 	var b [32]byte
 	idEncoding.Encode(b[:], sum[:20])
 	return string(b[:])
+}
+
+// newRequest gives l a new request of session s. A request never outlives its session.
+func (l *Lease) newRequest(s *session) {
+	l.session, l.unanswered = s, false
+	l.number, l.req.ID = l.c.requests.next()
+	if l.req.Lease = 0; l.maxHold > 0 && l.c.backend.Kinds().Leases {
+		l.req.Lease = s.leaseFor(l.maxHold - l.maxHold/100)
+	}
+}
+
+// sendRequest is one exchange about l's request.
+func (l *Lease) sendRequest(ctx context.Context) (driver.Reply, error) {
+	ctx, cancel := l.c.bound(ctx)
+	defer cancel()
+	return l.session.Acquire(ctx, &l.req)
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -374,32 +372,6 @@ func TestOthersSecrets(t *testing.T) {
 			if bytes.Contains(w.Body.Bytes(), []byte(secret)) {
 				t.Errorf("%s shows %s", w.Body, secret)
 			}
-		}
-	})
-}
-
-// A program learns that an operator asks it to release, and that one has broken its lock.
-func TestAsked(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, c *holdfast.Client, s *httpapi.Server, p *program) {
-		a := p.take(1, "a")
-		token, err := strconv.ParseUint(a.Token, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Revoke(t.Context(), "a", token, "the deploy waits"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(ttl / 2)
-		if x := p.call("renew", J{"lease": a.Lease}); x.status != 200 || !strings.Contains(x.Asked, "the deploy waits") {
-			t.Errorf("%+v", x)
-		}
-		if err := c.Break(t.Context(), "a", token, "it hangs"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(ttl / 2)
-		x := p.call("renew", J{"lease": a.Lease})
-		if x.status != 410 || x.Error.Reason != "broken" || !strings.Contains(x.Error.Message, "it hangs") {
-			t.Errorf("%+v", x)
 		}
 	})
 }

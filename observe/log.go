@@ -186,8 +186,8 @@ func (g *log) renewalEnded(r holdfast.RenewalEnd) {
 }
 
 func (g *log) revoked(name string, token uint64, n holdfast.Notice) {
-	g.log(context.Background(), slog.LevelInfo, "holdfast: the holder is asked to release a lock", slog.String("lock", name),
-		slog.Uint64("token", token), slog.String("by", n.String()))
+	g.log(context.Background(), slog.LevelInfo, "holdfast: the holder is asked to release a lock",
+		slog.String("lock", name), slog.Uint64("token", token), slog.String("by", n.String()))
 }
 
 func (g *log) breakEnded(b holdfast.BreakEnd) {
