@@ -61,7 +61,7 @@ func lookForFlushes(ctx context.Context, asker Asker, f *doctor.Findings) {
 		case all+db > 0:
 			f.Add(driver.Finding{Code: code, Severity: driver.Unclear,
 				Found: fmt.Sprintf("since the server began to count, all keys were removed: %d calls of FLUSHALL, %d of FLUSHDB", all, db),
-				Why:   "each removed all locks of the server or of a database: holders lost theirs (forgotten), and others may have been granted them at once",
+				Why:   "each removed all locks of the server or of a database: holders lost theirs, and others may have been granted them at once",
 				Do:    "find out who called it and when, and take the right away: ACL SETUSER USER -flushall -flushdb. CONFIG RESETSTAT begins to count again"})
 		default:
 			f.Fine(code, "nobody has removed all keys since the server began to count (FLUSHALL, FLUSHDB)")

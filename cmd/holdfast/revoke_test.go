@@ -55,6 +55,10 @@ func TestBreakSaysWhy(t *testing.T) {
 			!strings.Contains(stderr, "it hangs") || strings.Contains(stderr, "\x1b") {
 			b.Errorf("stderr %q", stderr)
 		}
+		if out, _ := b.want(0, "info", name); !strings.Contains(out, name+" is not in use\n") ||
+			!strings.Contains(out, " broke the grant with token "+token) {
+			b.Errorf("info %q", out)
+		}
 		if out, _ := b.want(0, "history", name); !strings.Contains(out, "broken") || strings.Contains(out, "\x1b") {
 			b.Errorf("history %q", out)
 		}
@@ -70,6 +74,9 @@ func TestRevokeAsksOnly(t *testing.T) {
 	_, stderr := b.want(75, "revoke", "a", "--token", b.token("a"), "--wait", "0")
 	if !strings.Contains(stderr, "a is still held by ") {
 		t.Error(stderr)
+	}
+	if out, _ := b.want(0, "info", "a"); !strings.Contains(out, " has asked the holder of token "+b.token("a")+" to release it") {
+		t.Error(out)
 	}
 	b.until("the holder shows the request", func() bool {
 		return strings.Contains(p.err.String(), "it keeps the lock until the command has ended")

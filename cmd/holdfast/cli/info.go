@@ -72,13 +72,13 @@ func (a *app) info(name string, o *infoOptions) error {
 			_, err := fmt.Fprintln(a.stdout, show(name))
 			return err
 		}
-		beside := s.neighbors(ctx, name)
+		beside, acts := s.neighbors(ctx, name), s.acts(ctx, &r)
 		if o.out == "json" || o.out == "jsonl" {
 			j := toJSON(&r)
-			j.Why, j.Beside = why(&r, o.long), beside
+			j.Why, j.Beside = append(why(&r, o.long), acts...), beside
 			return writeJSON(a.stdout, j, o.out == "json")
 		}
-		if err := a.describe(&r, o.out == "wide", o.long); err != nil {
+		if err := a.describe(&r, acts, o.out == "wide", o.long); err != nil {
 			return err
 		}
 		if r.Kind == "" {
@@ -111,9 +111,9 @@ func (s *session) where() string {
 	return show(s.place)
 }
 
-func (a *app) describe(r *holdfast.Record, wide bool, long time.Duration) error {
+func (a *app) describe(r *holdfast.Record, acts []string, wide bool, long time.Duration) error {
 	if r.Kind == "" {
-		_, err := fmt.Fprintf(a.stdout, "%s is not in use\n", show(r.Name))
+		_, err := fmt.Fprintln(a.stdout, strings.Join(append([]string{show(r.Name) + " is not in use"}, acts...), "\n"))
 		return err
 	}
 	rows := [][]string{{"name", show(r.Name)}, {"kind", r.Kind}, {"token", strconv.FormatUint(r.Token, 10)},
@@ -167,7 +167,7 @@ func (a *app) describe(r *holdfast.Record, wide bool, long time.Duration) error 
 			return err
 		}
 	}
-	if said := why(r, long); len(said) > 0 {
+	if said := append(why(r, long), acts...); len(said) > 0 {
 		_, err := fmt.Fprintln(a.stdout, "\n"+strings.Join(said, "\n"))
 		return err
 	}

@@ -51,7 +51,7 @@ func TestTextOfOthersIsHarmless(t *testing.T) {
 	r := holdfast.Record{Name: evil, Kind: "lock", Holders: []holdfast.Holder{h}, Waiters: []holdfast.Holder{h}}
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out}
-	if err := a.describe(&r, true, unusuallyLong); err != nil {
+	if err := a.describe(&r, nil, true, unusuallyLong); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String() + strings.Join(row(&r, true), " ") + waitText(&holdfast.Waiting{Name: evil, Holder: &h}, 0)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,6 +127,7 @@ func why(r *holdfast.Record, long time.Duration) []string {
 		if d := time.Since(held.Since); d > long {
 			say("That is unusually long (--long %s): its work goes on, or hangs. Look at process %d on %s.",
 				span(long), held.PID, show(held.Host))
+			say("To ask it to release: holdfast revoke %s", typed(r.Name))
 			say("To end it: stop that process, or: %s", remove(held))
 		}
 	}
@@ -146,6 +148,47 @@ func why(r *holdfast.Record, long time.Duration) []string {
 		}
 	}
 	return said
+}
+
+// recentActs is how long info shows that somebody broke a lock.
+const recentActs = 24 * time.Hour
+
+// acts says what operators have done about a name: who has asked a holder of now to release it, and
+// who broke a grant last. It is a help, so an error is no message.
+func (s *session) acts(ctx context.Context, r *holdfast.Record) (said []string) {
+	ctx, cancel := context.WithTimeout(ctx, waitLook)
+	defer cancel()
+	entries, err := s.History(ctx, r.Name)
+	if err != nil {
+		return nil
+	}
+	broken := ""
+	for i := range entries {
+		e := &entries[i]
+		ago := time.Since(e.At)
+		switch {
+		case e.Event == holdfast.HistoryAsked && slices.ContainsFunc(r.Holders, func(h holdfast.Holder) bool {
+			return h.Token == e.Token && !h.Kept
+		}):
+			said = append(said, fmt.Sprintf("%s has asked the holder of token %d to release it, %s ago%s.", who(&e.By), e.Token,
+				rough(ago), becauseOf(e.Reason)))
+		case e.Event == holdfast.HistoryBroken && ago < recentActs:
+			broken = fmt.Sprintf("%s broke the grant with token %d, %s ago%s.", who(&e.By), e.Token, rough(ago),
+				becauseOf(e.Reason))
+		}
+	}
+	if broken != "" {
+		said = append(said, broken)
+	}
+	return said
+}
+
+// becauseOf returns an operator's reason for the end of a sentence.
+func becauseOf(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + quote(reason)
 }
 
 // renews says how a holder's client is, as far as the record tells.
