@@ -71,7 +71,8 @@ var (
 
 // Reason is why a lease has ended, other than by Release. The end of a lease is not delayed to find
 // the reason. So for a moment it may be ReasonEnded, ReasonForgotten or ReasonTaken, and then a more
-// precise one. Release, Do, the log and the Observer have the precise one.
+// precise one. Why, Release, Do, the log and the Observer wait for that, for a second at most. A
+// client asks about at most 64 losses at a time; those beyond keep the first reason.
 type Reason string
 
 // The reasons.
@@ -101,6 +102,7 @@ type Error struct {
 	Holder *Holder // who has the lock; nil if the store did not say
 	Reason Reason  // why the lease has ended, if it has
 	Notice *Notice // with ReasonBroken: who broke it, and why
+	coarse *Error  // what the lease had ended with before the store gave this reason; nil: the same
 	Err    error   // one of the errors above or a context's, with its cause
 }
 

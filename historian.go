@@ -49,12 +49,15 @@ func (h *historian) add(l *Lease, event string, took time.Duration, reason strin
 		h.dropped++
 		return
 	}
-	h.queue = append(h.queue, e)
 	if !h.running {
+		if !h.c.work.tryAdd() { // Close has waited for all others
+			h.dropped++
+			return
+		}
 		h.running = true
-		h.c.work.add()
 		go h.run()
 	}
+	h.queue = append(h.queue, e)
 }
 
 func (h *historian) run() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -41,7 +42,7 @@ func (e *HistoryEntry) String() string {
 	case HistoryGranted, HistoryReleased, HistoryHandedOff, HistoryLost:
 		return fmt.Sprintf("token %d: %s %s after %v%s", e.Token, e.Event, who, round(e.Took), reasonText(e.Reason))
 	}
-	return fmt.Sprintf("token %d: %s by %s%s", e.Token, e.Event, who, reasonText(e.Reason))
+	return fmt.Sprintf("token %d: %s by %s%s", e.Token, oneWord(e.Event), who, reasonText(e.Reason))
 }
 
 func reasonText(reason string) string {
@@ -114,19 +115,38 @@ func (t *historyText) entry(added time.Time) HistoryEntry {
 
 // String encodes t for the store. It leaves out labels, and then the note, if they do not fit.
 func (t *historyText) String() string {
-	b, err := json.Marshal(t)
-	if len(b) > driver.MaxEntry {
+	text := t.encode()
+	if len(text) > driver.MaxEntry {
 		t.By.Labels = nil
-		b, err = json.Marshal(t)
+		text = t.encode()
 	}
-	if len(b) > driver.MaxEntry {
-		t.By.Note = ""
-		b, err = json.Marshal(t)
+	if len(text) > driver.MaxEntry {
+		t.By.Note, t.By.Command = "", ""
+		text = t.encode()
 	}
-	if err != nil { // cannot happen: strings and numbers
+	return text
+}
+
+func (t *historyText) encode() string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)              // it takes six bytes for each of < > &
+	if err := e.Encode(t); err != nil { // cannot happen: strings and numbers
 		return ""
 	}
-	return string(b)
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// check returns an ErrInvalid if the words of an operator do not fit into an entry.
+func (t *historyText) check() error {
+	if err := checkReason(t.Reason); err != nil {
+		return err
+	}
+	if n := len(t.String()); n > driver.MaxEntry {
+		return fmt.Errorf("%w reason: with the name and its escapes it takes %d bytes; allowed are %d", ErrInvalid, n,
+			driver.MaxEntry)
+	}
+	return nil
 }
 
 // maxReason is how long the words of an operator may be, in bytes.

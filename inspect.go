@@ -170,9 +170,6 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 func (c *Client) Break(ctx context.Context, name string, token uint64, reason string) error {
 	err := c.checkName(name)
 	if err == nil {
-		err = checkReason(reason)
-	}
-	if err == nil {
 		err = c.breakGrant(ctx, name, token, reason)
 	}
 	if err != nil {

@@ -52,12 +52,12 @@ type Lease struct {
 	done          chan struct{} // made on demand
 	cancels       contexts
 	releaseCalled bool
-	keepsNothing  bool                // ReleaseNow has ended it
-	inner         map[*Lease]struct{} // leases that were borrowed from this one
-	notice        *Notice             // who has asked for its release; nil: nobody
-	onRevoke      []func()            // called when somebody asks
-	granted       *grantEntry         // of its grant, for the history; nil: none, or the history has its end
-	explained     chan struct{}       // closed when the store has said why it was lost; nil: not asked
+	keepsNothing  bool                     // ReleaseNow has ended it
+	inner         map[*Lease]struct{}      // leases that were borrowed from this one
+	notice        *Notice                  // who has asked for its release; nil: nobody
+	onRevoke      map[*revocation]struct{} // told when somebody asks
+	granted       *grantEntry              // of its grant, for the history; nil: none, or the history has its end
+	explained     chan struct{}            // closed when the store has said why it was lost; nil: not asked
 }
 
 // Name returns the name of the lock.
@@ -93,7 +93,7 @@ func (l *Lease) Err() error {
 	}
 	defer c.mu.Unlock()
 	if l.ended != nil {
-		return l.ended
+		return l.endedFor()
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	if errors.Is(prior, ErrLost) {
 		l.awaitExplanation()
 		c.mu.Lock()
-		prior = l.ended
+		prior = l.endedFor()
 		c.mu.Unlock()
 	}
 	return false, &Error{Op: "release", Name: l.req.Name, Holder: prior.Holder, Reason: prior.Reason, Notice: prior.Notice,
@@ -311,7 +311,10 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 
 // lostAtRelease returns the error of a release that the store has answered with a loss.
 func (l *Lease) lostAtRelease(reason Reason) error {
-	why := l.c.learnWhy(l, lost("release", &l.req, reason))
+	why := lost("release", &l.req, reason)
+	if l.c.isOpen() { // Close has no time for it
+		why = l.c.learnWhy(l, why)
+	}
 	l.recordEnd(HistoryLost, string(why.Reason), false, l.c.coarseNow())
 	return why
 }

@@ -24,14 +24,14 @@ func (c *Client) explainLoss(l *Lease, why *Error) *Error {
 	ctx, cancel := context.WithTimeout(c.workCtx, min(c.limit(), time.Second))
 	defer cancel()
 	better := *why
-	raw, err := c.readHistory(ctx, l.req.Name)
-	if err == nil {
-		for _, e := range slices.Backward(raw) {
-			if e.Event == HistoryBroken && e.Token == l.token {
-				better.Reason, better.Notice = ReasonBroken, &Notice{e.By, e.Reason, e.At}
-				return &better
-			}
-		}
+	better.coarse = why
+	n := c.noticeOfBreak(ctx, l)
+	if n == nil && c.pause(ctx, noticeDelay) == nil { // an operator adds it after the break was answered
+		n = c.noticeOfBreak(ctx, l)
+	}
+	if n != nil {
+		better.Reason, better.Notice = ReasonBroken, n
+		return &better
 	}
 	if why.Reason != ReasonForgotten {
 		return why
@@ -42,6 +42,40 @@ func (c *Client) explainLoss(l *Lease, why *Error) *Error {
 		return &better
 	}
 	return why
+}
+
+// noticeDelay is how long after a break its notice may be looked for again.
+const noticeDelay = 50 * time.Millisecond
+
+// noticeOfBreak returns who has broken l's grant, if the history of its name has it.
+func (c *Client) noticeOfBreak(ctx context.Context, l *Lease) *Notice {
+	raw, err := c.readHistory(ctx, l.req.Name)
+	if err != nil {
+		return nil
+	}
+	for _, e := range slices.Backward(raw) {
+		if e.Event == HistoryBroken && e.Token == l.token {
+			return &Notice{e.By, e.Reason, e.At}
+		}
+	}
+	return nil
+}
+
+// endedFor returns why l has ended: as its outermost lease knows it, if both ended together. Called
+// with c.mu held.
+func (l *Lease) endedFor() *Error {
+	if own := l.own(); own.ended != nil && own.ended.coarse == l.ended {
+		return own.ended
+	}
+	return l.ended
+}
+
+// own returns the lease that the store knows: l, or the one that it was borrowed from at last.
+func (l *Lease) own() *Lease {
+	for l.outer != nil {
+		l = l.outer
+	}
+	return l
 }
 
 // sinceProof returns for how long at most nothing has proved l: the record existed then.
@@ -66,11 +100,16 @@ func (c *Client) learnWhy(l *Lease, why *Error) *Error {
 	if l.ended == why {
 		l.ended = better
 	}
+	l.stopExplaining()
+	return better
+}
+
+// stopExplaining ends the wait of awaitExplanation. Called with c.mu held.
+func (l *Lease) stopExplaining() {
 	if l.explained != nil {
 		close(l.explained)
 		l.explained = nil
 	}
-	return better
 }
 
 // maxExplaining bounds how many losses a client asks about at a time.
@@ -102,7 +141,7 @@ func (m *MultiLease) Why() error {
 // awaitExplanation waits until the reason of a loss is known, at most a second.
 func (l *Lease) awaitExplanation() {
 	l.c.mu.Lock()
-	explained := l.explained
+	explained := l.own().explained
 	l.c.mu.Unlock()
 	if explained == nil {
 		return

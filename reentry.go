@@ -225,7 +225,7 @@ func (l *Lease) changeGrant(op string, change func(context.Context, driver.Hold)
 
 // endedError returns the error of an operation on a lease that has ended for why.
 func (l *Lease) endedError(op string, why *Error) error {
-	return &Error{Op: op, Name: l.req.Name, Reason: why.Reason, Err: why.Err}
+	return &Error{Op: op, Name: l.req.Name, Holder: why.Holder, Reason: why.Reason, Notice: why.Notice, Err: why.Err}
 }
 
 // writers counts the write leases that are borrowed from l. Called with c.mu held.

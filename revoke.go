@@ -30,17 +30,15 @@ func (n *Notice) String() string {
 
 // Revoke asks the holder of the grant with this token, which Inspect shows, to release it. Nothing is
 // taken away: the holder goes on until it releases. A holder of this package learns of it within a
-// third of its TTL, by Revoked; other programs that share the store do not. reason is for people, at
-// most 1,024 bytes. [Client.Break] takes a lock away.
+// third of its TTL, by Revoked, if it can read the store; other programs that share the store do not.
+// A store keeps the last 250 requests, of all names. reason is for people, at most 1,024 bytes.
+// [Client.Break] takes a lock away.
 //
 // Revoke makes three exchanges. Errors: ErrGone if no grant has this token; ErrUnrecorded if the
 // holder has been asked and the history does not show it; ErrInvalid, ErrUnavailable, ErrUncertain,
 // ErrRefused, ErrDamaged.
 func (c *Client) Revoke(ctx context.Context, name string, token uint64, reason string) error {
 	err := c.checkName(name)
-	if err == nil {
-		err = checkReason(reason)
-	}
 	if err == nil {
 		err = c.revoke(ctx, name, token, reason)
 	}
@@ -51,6 +49,11 @@ func (c *Client) Revoke(ctx context.Context, name string, token uint64, reason s
 }
 
 func (c *Client) revoke(ctx context.Context, name string, token uint64, reason string) error {
+	t := historyText{Event: HistoryAsked, Name: name, Token: token, By: operator(c.self), Reason: reason,
+		Nonce: strings.ToLower(rand.Text()[:8])}
+	if err := t.check(); err != nil {
+		return err
+	}
 	rec, err := c.inspect(ctx, name)
 	if err != nil {
 		return err
@@ -58,8 +61,6 @@ func (c *Client) revoke(ctx context.Context, name string, token uint64, reason s
 	if !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.Token == token && !h.Kept }) {
 		return ErrGone
 	}
-	t := historyText{Event: HistoryAsked, Name: name, Token: token, By: operator(c.self), Reason: reason,
-		Nonce: strings.ToLower(rand.Text()[:8])}
 	if err := c.addNow(ctx, "", maxRequests, t); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func operator(self driver.Info) driver.Info {
 }
 
 // maxRequests is how many requests to holders the store keeps, of all names.
-const maxRequests = 100
+const maxRequests = 250
 
 // readRequests reads what operators ask of holders, and passes it on to the leases. Requests are
 // hints: one that cannot be read costs only time.
@@ -116,8 +117,8 @@ func (c *Client) readRequests(ctx context.Context) {
 func (l *Lease) markRevoked(n *Notice) {
 	if l.notice == nil && l.ended == nil {
 		l.notice = n
-		for _, signal := range l.onRevoke {
-			signal()
+		for r := range l.onRevoke {
+			r.signal()
 		}
 		l.onRevoke = nil
 		if o := l.c.observer; o != nil && o.Revoked != nil && l.outer == nil {
@@ -140,15 +141,18 @@ func (l *Lease) Revocation() *Notice {
 	return l.notice
 }
 
-// signalRevoked calls signal once the holder has been asked to release l: at once if it has been.
-func (l *Lease) signalRevoked(signal func()) {
+// signalRevoked signals r once the holder has been asked to release l: at once if it has been.
+func (l *Lease) signalRevoked(r *revocation) {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	switch {
 	case l.notice != nil:
-		signal()
+		r.signal()
 	case l.ended == nil:
-		l.onRevoke = append(l.onRevoke, signal)
+		if l.onRevoke == nil {
+			l.onRevoke = map[*revocation]struct{}{}
+		}
+		l.onRevoke[r] = struct{}{}
 	}
 }
 
@@ -177,27 +181,40 @@ func Revocation(ctx context.Context) *Notice {
 
 // revocation is the channel of one context.
 type revocation struct {
-	once sync.Once
-	done chan struct{}
+	once   sync.Once
+	done   chan struct{}
+	closed sync.Once
 }
 
+func (r *revocation) signal() { r.closed.Do(func() { close(r.done) }) }
+
 func (x *leaseContext) revoked() <-chan struct{} {
-	x.revocation.once.Do(func() {
-		x.revocation.done = make(chan struct{})
-		signal := sync.OnceFunc(func() { close(x.revocation.done) })
+	r := &x.revocation
+	r.once.Do(func() {
+		r.done = make(chan struct{})
 		for l := range leases(x) {
-			l.signalRevoked(signal)
+			l.signalRevoked(r)
 		}
+		context.AfterFunc(x, func() { // a long lease would otherwise collect the contexts of its work
+			for l := range leases(x) {
+				l.c.mu.Lock()
+				delete(l.onRevoke, r)
+				l.c.mu.Unlock()
+			}
+		})
 	})
-	return x.revocation.done
+	return r.done
 }
 
 // breakGrant ends a grant and keeps who did it, and why.
 func (c *Client) breakGrant(ctx context.Context, name string, token uint64, reason string) error {
+	t := historyText{Event: HistoryBroken, Token: token, By: operator(c.self), Reason: reason}
+	if err := t.check(); err != nil {
+		return err
+	}
 	if err := c.repeatChange(ctx, func() error { return c.store.Break(ctx, name, token) }); err != nil {
 		return err
 	}
-	t := historyText{Event: HistoryBroken, Token: token, By: operator(c.self), Reason: reason}
 	if err := c.addNow(ctx, name, driver.MaxHistory, t); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnrecorded, err)
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
@@ -110,6 +112,94 @@ func TestBreakHasAReason(t *testing.T) {
 		synctest.Wait()
 		if log.count("it hangs") != 1 {
 			t.Error("the log does not have the reason")
+		}
+	})
+}
+
+// Each method of a lease that was broken says by whom and why, and so does a lease borrowed from it.
+// The holder may read the history before the operator has added its notice.
+func TestBreakReachesEachError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		late := &hooks{Backend: store}
+		late.history = func(ctx context.Context) error { time.Sleep(10 * time.Millisecond); return nil }
+		c, operator := client(t, store, nil), client(t, late, nil)
+		hasNotice := func(what string, err error) {
+			t.Helper()
+			isLost(t, err, holdfast.ReasonBroken)
+			var e *holdfast.Error
+			if !errors.As(err, &e) || e.Notice == nil || e.Notice.Reason != "<why>" {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		for what, call := range map[string]func(*holdfast.Lease) error{
+			"extend":    func(l *holdfast.Lease) error { return l.Extend(time.Minute) },
+			"downgrade": (*holdfast.Lease).Downgrade,
+			"release":   (*holdfast.Lease).Release,
+		} {
+			l := take(t)(c.RWMutex(what, holdfast.MaxHold(time.Hour)).Lock(t.Context()))
+			outer := l.Context(t.Context())
+			inner := take(t)(c.RWMutex(what, holdfast.Reentrant()).RLock(outer))
+			late.history = func(ctx context.Context) error { // the notice comes late
+				time.Sleep(10 * time.Millisecond)
+				late.history = nil
+				return fmt.Errorf("%w: again", driver.ErrUncertain)
+			}
+			go func() {
+				if err := operator.Break(t.Context(), what, l.Token(), "<why>"); err != nil {
+					t.Error(err)
+				}
+			}()
+			if what == "downgrade" { // it refuses while a reader is borrowed
+				_ = inner.Release()
+			}
+			synctest.Wait()
+			hasNotice(what, call(l))
+			if what == "extend" {
+				hasNotice("a borrowed lease", inner.Why())
+				hasNotice("the release of a borrowed lease", inner.Release())
+			}
+		}
+	})
+}
+
+// Words that are allowed are kept, whatever characters they have; others are refused before anything
+// is done.
+func TestReasonsFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		for text, fits := range map[string]bool{strings.Repeat("<&>\"", 256): true, strings.Repeat("\x01", 1024): false} {
+			l := lock(t, c, "x")
+			if err := c.Revoke(t.Context(), "x", l.Token(), text); errors.Is(err, holdfast.ErrInvalid) == fits || fits && err != nil {
+				t.Errorf("Revoke with %.4q…: %v", text, err)
+			}
+			err := c.Break(t.Context(), "x", l.Token(), text)
+			if errors.Is(err, holdfast.ErrInvalid) == fits || fits && err != nil {
+				t.Errorf("Break with %.4q…: %v", text, err)
+			}
+			if err := l.Release(); (err != nil) != fits {
+				t.Errorf("Release: %v", err)
+			}
+		}
+	})
+}
+
+// What another program writes into a history cannot look like a line of ours.
+func TestForeignEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, nil)
+		for _, text := range []string{`{"event":"broken\u001b[2J\ngranted","token":"7"}`, `{"event":7}`, `nonsense`, `{}`} {
+			if err := store.AddHistory(t.Context(), "x", text, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		entries, err := c.History(t.Context(), "x")
+		if err != nil || len(entries) != 1 {
+			t.Fatal(entries, err)
+		}
+		if text := entries[0].String(); strings.ContainsAny(text, "\x1b\n") {
+			t.Errorf("%q", text)
 		}
 	})
 }

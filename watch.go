@@ -165,6 +165,9 @@ func (c *Client) afterLoss(l *Lease, why *Error) {
 	}
 	at := c.coarseNow()
 	if !canExplain(why) || !c.work.tryAdd() {
+		c.mu.Lock()
+		l.stopExplaining()
+		c.mu.Unlock()
 		c.reportLoss(l, why, at)
 		return
 	}

@@ -58,16 +58,13 @@ func (a *app) revoke(name string, o *revokeOptions) error {
 	ctx, detach := cancelOnSignal(signals)
 	err := a.existing(ctx, func(s *session) error {
 		holders, err := s.ask(ctx, name, o)
-		if err != nil {
-			return err
-		}
-		for _, h := range holders {
+		for _, h := range holders { // also if another could not be asked
 			if _, err := fmt.Fprintf(a.stdout, "asked: %s, token %d, %s\n", show(name), h.Token, describe(&h)); err != nil {
 				return err
 			}
 		}
-		if !o.wait.set {
-			return nil
+		if err != nil || !o.wait.set {
+			return err
 		}
 		return s.awaitEnds(ctx, name, holders, o.wait.d)
 	})
@@ -90,7 +87,7 @@ func (s *session) ask(ctx context.Context, name string, o *revokeOptions) (asked
 		switch err := s.noted(s.Revoke(ctx, name, h.Token, o.reason)); {
 		case errors.Is(err, holdfast.ErrGone): // it has ended meanwhile
 		case err != nil:
-			return nil, err
+			return asked, err
 		default:
 			asked = append(asked, h)
 		}
@@ -163,7 +160,9 @@ func (o *onRevoke) Set(text string) error {
 func (t *task) tellRevoked(h *hold, report func(func())) (asked <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(h.Context(context.Background()))
 	asked = holdfast.Revoked(ctx)
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		select {
 		case <-asked:
 			what := "it keeps the lock until the command has ended"
@@ -178,7 +177,10 @@ func (t *task) tellRevoked(h *hold, report func(func())) (asked <-chan struct{},
 		case <-ctx.Done():
 		}
 	}()
-	return asked, cancel
+	return asked, func() { // report must not be called after it
+		cancel()
+		<-done
+	}
 }
 
 // operatorText returns who has asked, or has broken a lock, and why.
