@@ -113,8 +113,8 @@ func TestHoldLost(t *testing.T) {
 		want string
 	}{
 		"broken": {[]string{"--ttl", "2s"}, func(b *bench, v variables) {
-			b.want(0, "break", "a", "--token", v["HOLDFAST_TOKEN"])
-		}, "lease lost (revoked)"},
+			b.want(0, "break", "a", "--token", v["HOLDFAST_TOKEN"], "--reason", "stuck for an hour")
+		}, "stuck for an hour"},
 		"max-hold": {[]string{"--max-hold", "1s"}, func(*bench, variables) {}, "a is not held any more: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -321,6 +321,7 @@ func TestHoldStopped(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	b.until("the keeper is stopped", func() bool { return stopped(pid) })
 	if _, stderr := b.want(69, "check", "a"); !strings.Contains(stderr, "the keeper does not answer") {
 		t.Error(stderr)
 	}

@@ -202,7 +202,7 @@ func (k *keeping) hold(s *session) error {
 		case q := <-k.asked:
 			k.serve(q)
 		case <-lost:
-			k.end(l.Err())
+			k.end(l.Why())
 		case <-k.adopted:
 			return nil
 		case <-end: // of an offer; the lease ends by itself
@@ -233,7 +233,10 @@ func (k *keeping) end(why error) {
 	var e *holdfast.Error
 	if errors.As(why, &e) {
 		k.answer.Why = e.Err.Error()
-		if e.Reason != "" {
+		switch {
+		case e.Notice != nil:
+			k.answer.Why += fmt.Sprintf(" (%s by %s)", e.Reason, operatorText(e.Notice))
+		case e.Reason != "":
 			k.answer.Why += fmt.Sprintf(" (%s)", e.Reason)
 		}
 	}
@@ -242,7 +245,7 @@ func (k *keeping) end(why error) {
 // serve answers a request.
 func (k *keeping) serve(q ask) {
 	if err := k.lease.Err(); k.adopted == nil && k.answer.State == keeper.Held && err != nil { // notices an expiry, too
-		k.end(err)
+		k.end(k.lease.Why())
 	}
 	a := k.answer
 	switch {
