@@ -170,10 +170,11 @@ func TestReasonsFit(t *testing.T) {
 		c := client(t, memlock.New(), nil)
 		for text, fits := range map[string]bool{strings.Repeat("<&>\"", 256): true, strings.Repeat("\x01", 1024): false} {
 			l := lock(t, c, "x")
-			if err := c.Revoke(t.Context(), "x", l.Token(), text); errors.Is(err, holdfast.ErrInvalid) == fits || fits && err != nil {
+			err := c.Revoke(t.Context(), "x", l.Token(), text)
+			if errors.Is(err, holdfast.ErrInvalid) == fits || fits && err != nil {
 				t.Errorf("Revoke with %.4q…: %v", text, err)
 			}
-			err := c.Break(t.Context(), "x", l.Token(), text)
+			err = c.Break(t.Context(), "x", l.Token(), text)
 			if errors.Is(err, holdfast.ErrInvalid) == fits || fits && err != nil {
 				t.Errorf("Break with %.4q…: %v", text, err)
 			}

@@ -75,7 +75,8 @@ func TestRevokeAsksOnly(t *testing.T) {
 	if !strings.Contains(stderr, "a is still held by ") {
 		t.Error(stderr)
 	}
-	if out, _ := b.want(0, "info", "a"); !strings.Contains(out, " has asked the holder of token "+b.token("a")+" to release it") {
+	out, _ := b.want(0, "info", "a")
+	if !strings.Contains(out, " has asked the holder of token "+b.token("a")+" to release it") {
 		t.Error(out)
 	}
 	b.until("the holder shows the request", func() bool {

@@ -42,16 +42,17 @@ func TestDoctor(t *testing.T) {
 	g.servers[1].Do("FLUSHALL")
 	g.servers[2].Do("CONFIG SET maxmemory 100mb")
 	g.servers[2].Do("CONFIG SET maxmemory-policy allkeys-lru")
-	expect(b, "quorum.quarantine slows server 2", "quorum.size slows", "redis.eviction endangers server 3")
+	expect(b, "quorum.quarantine slows server 2", "quorum.size slows", "redis.eviction endangers server 3",
+		"redis.flushes unknown server 2")
 	twice := at(g.addrs())
 	twice[3].Dial = twice[0].Dial
 	other := quorum.New(twice, &quorum.Config{Quarantine: time.Minute})
 	t.Cleanup(func() { _ = other.Close() })
 	expect(other, "quorum.quarantine slows server 2", "quorum.servers endangers", "quorum.size slows",
-		"redis.eviction endangers server 3")
+		"redis.eviction endangers server 3", "redis.flushes unknown server 2")
 	g.servers[0].Kill()
 	expect(b, "quorum.quarantine slows server 2", "quorum.reach slows server 1", "quorum.size slows",
-		"redis.eviction endangers server 3")
+		"redis.eviction endangers server 3", "redis.flushes unknown server 2")
 	g.servers[3].Kill()
 	if got, err := diagnosed(t, b); !passing(err) || !slices.Contains(got, "quorum.reach slows server 4") {
 		t.Errorf("Diagnose without a majority: %q, %v; want ErrUnavailable", got, err)
