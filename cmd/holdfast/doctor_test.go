@@ -245,7 +245,7 @@ func TestDoctorZooKeeper(t *testing.T) {
 }
 
 func doctorEnsemble(b *bench, e *testenv.ZooKeeperEnsembleServers) {
-	r := b.doctor(0, "--store", strings.Replace(e.URL(), "://", "://locker:c4nary@", 1)+"/app?acl=private", "--ttl", "6s")
+	r := b.doctor(0, "--store", strings.Replace(e.URL(), "://", "://locker:c4nary@", 1)+"/examined?acl=private", "--ttl", "6s")
 	if got := r.notFine(); got != "" && got != "slows version" { // the installed version may be old
 		b.Errorf("%q: %+v", got, r)
 	}
