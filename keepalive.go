@@ -56,6 +56,7 @@ func (c *Client) keepSession(s *session) {
 				c.noteOutage("holdfast: renewal failed; trying again", err)
 			} else {
 				c.recovered()
+				c.lookForRequests(ctx)
 			}
 		case <-s.lost:
 			return
@@ -69,13 +70,12 @@ func (c *Client) keepSession(s *session) {
 				defer c.work.done()
 				renewed <- c.renew(ctx, s)
 			}()
-			c.lookForRequests(ctx)
 		}
 	}
 }
 
-// lookForRequests reads what operators ask of the holders of leases, if there are leases. It delays
-// no renewal, and it makes at most one such exchange at a time.
+// lookForRequests reads what operators ask of the holders of leases, if there are leases: after each
+// renewal that has succeeded. It delays no renewal, and makes at most one such exchange at a time.
 func (c *Client) lookForRequests(ctx context.Context) {
 	c.mu.Lock()
 	look := len(c.leases) > 0

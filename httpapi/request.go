@@ -134,7 +134,6 @@ func (ss *session) join(in *acquireIn) (*request, *attempt, *problem) {
 
 // run is the goroutine of an attempt.
 func (ss *session) run(ctx context.Context, q *request, a *attempt, in acquireIn) {
-	defer func() { <-ss.s.waits }()
 	defer a.cancel()
 	lease, err := ss.take(in)(ctx)
 	ss.mu.Lock()
@@ -163,6 +162,7 @@ func (ss *session) run(ctx context.Context, q *request, a *attempt, in acquireIn
 			ss.s.log("release of a grant that nobody waited for", err)
 		}
 	}
+	<-ss.s.waits // before the answer: the program's next request may come at once
 	close(a.done)
 }
 

@@ -54,7 +54,7 @@ func Log(logger *slog.Logger, opt *LogOptions) *holdfast.Observer {
 		g.opt.Burst = 20
 	}
 	return &holdfast.Observer{WaitEnded: g.waitEnded, LeaseEnded: g.leaseEnded, RenewalEnded: g.renewalEnded,
-		BreakEnded: g.breakEnded}
+		Revoked: g.revoked, BreakEnded: g.breakEnded}
 }
 
 // log is the Observer of Log.

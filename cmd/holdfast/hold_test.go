@@ -137,6 +137,20 @@ func TestHoldLost(t *testing.T) {
 	}
 }
 
+// A hold tells its steps that somebody has asked for the lock, and goes on.
+func TestHoldRevoked(t *testing.T) {
+	b := newBench(t).runtimeDir()
+	v := b.keep("--ttl", brokenSoon.String(), "a")
+	pid := keeperOf(b, v)
+	b.want(0, "revoke", "a", "--reason", "a fix has to go out")
+	b.until("check reports the request", func() bool {
+		_, stderr := b.want(0, "check", "a")
+		return strings.Contains(stderr, "a: asked to release it by ") && strings.Contains(stderr, "a fix has to go out")
+	})
+	b.want(0, "release", "a")
+	b.ends(pid)
+}
+
 // A hold ends with the process that it was made for, also if that is killed, and by a signal to the
 // keeper. The end of the step that made it does not end it.
 func TestHoldAndParents(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 	"github.com/holdfast-lock/holdfast/open"
 )
 
-// mourning is how long a keeper whose lock has ended says so, unless a release or the end of the
+// lostFor is how long a keeper whose lock has ended says so, unless a release or the end of the
 // watched process ends it before.
-const mourning = time.Hour
+const lostFor = time.Hour
 
 func (a *app) keeperCommand() *cobra.Command {
 	return &cobra.Command{
@@ -131,7 +131,7 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 		return advised(err)
 	}
 	if k.answer.State == keeper.Ended && !k.finished {
-		k.mourn()
+		k.answerLost()
 	}
 	return nil
 }
@@ -252,6 +252,9 @@ func (k *keeping) serve(q ask) {
 	case a.State == keeper.Ended:
 	case q.op == keeper.Check:
 		a.Left = k.lease.Left()
+		if n := k.lease.Revocation(); n != nil {
+			a.Asked = operatorText(n)
+		}
 	case q.op == keeper.Release:
 		a = k.releaseFor(a)
 	case k.adopted != nil:
@@ -292,9 +295,9 @@ func (k *keeping) releaseFor(a keeper.Answer) keeper.Answer {
 	return a
 }
 
-// mourn answers that the lock is not held any more.
-func (k *keeping) mourn() {
-	limit := time.After(mourning)
+// answerLost answers that the lock is not held any more.
+func (k *keeping) answerLost() {
+	limit := time.After(lostFor)
 	for {
 		select {
 		case q := <-k.asked:

@@ -19,7 +19,8 @@ is 76 if it does not: the lock was lost, its time is over, it was released or ha
 keeper was killed.
 
 The keeper answers, and asks no store: it learns within a third of the TTL that the lock was
-broken, and knows at once that a lease has expired. As for "holdfast release", the hold is the one in
+broken, and knows at once that a lease has expired. If "holdfast revoke" has asked for the lock, check
+says so on standard error. As for "holdfast release", the hold is the one in
 HOLDFAST_HOLD, or the one that was made for this shell or script.`
 
 func (a *app) checkCommand() *cobra.Command {
@@ -34,6 +35,9 @@ func (a *app) checkCommand() *cobra.Command {
 			return a.askKeeper(args, keeper.Check, func(h *keeper.Answer) error {
 				if h.State == keeper.Offered {
 					return lostHold("%s was handed off: whoever has the ticket may hold it", show(h.Name))
+				}
+				if h.Asked != "" {
+					a.say("%s: asked to release it by %s", show(h.Name), h.Asked)
 				}
 				_, err := fmt.Fprintf(a.stdout, "%s is held, token %d, for at least %s\n", show(h.Name), h.Token,
 					rough(h.Left.Truncate(time.Second)))

@@ -59,6 +59,7 @@ type Answer struct {
 	Left   time.Duration `json:"left,omitempty"`  // for how long the lock is held at least
 	Why    string        `json:"why,omitempty"`   // of Ended and Unsure
 	Ticket string        `json:"ticket,omitempty"`
+	Asked  string        `json:"asked,omitempty"` // who has asked for the lock, and why
 }
 
 // Errors of Ask.
