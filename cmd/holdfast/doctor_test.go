@@ -245,7 +245,8 @@ func TestDoctorZooKeeper(t *testing.T) {
 }
 
 func doctorEnsemble(b *bench, e *testenv.ZooKeeperEnsembleServers) {
-	r := b.doctor(0, "--store", strings.Replace(e.URL(), "://", "://locker:c4nary@", 1)+"/examined?acl=private", "--ttl", "6s")
+	url := strings.Replace(e.URL(), "://", "://locker:c4nary@", 1) + "/examined?acl=private"
+	r := b.doctor(0, "--store", url, "--ttl", "6s")
 	if got := r.notFine(); got != "" && got != "slows version" { // the installed version may be old
 		b.Errorf("%q: %+v", got, r)
 	}
