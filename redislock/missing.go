@@ -28,7 +28,7 @@ func (b *Backend) WhyMissing(ctx context.Context, name string, held time.Duratio
 
 // loss is what a server knows that may explain why a record is gone.
 type loss struct {
-	up      time.Duration // since the server started
+	up      time.Duration // since the server started, or up to a second more
 	evicted int64         // keys, since then
 	flushed int64         // how often all data of a database were removed since then
 	limit   int64         // maxmemory
@@ -67,7 +67,7 @@ func (l loss) cause(held time.Duration) driver.Cause {
 	switch {
 	case l.flushed > 0 && !survived && !l.copied && !(evicts && full):
 		return driver.CauseFlushed
-	case l.up < held:
+	case l.up-time.Second < held: // the server counts the seconds that its clock has begun
 		return driver.CauseRestarted
 	case evicts:
 		return driver.CauseEvicted

@@ -188,7 +188,6 @@ type lease interface {
 	Context(parent context.Context) context.Context
 	Done() <-chan struct{}
 	Err() error
-	Why() error
 	Release() error
 	ReleaseNow() error
 }
@@ -318,13 +317,15 @@ func reporter() (report func(func()), flush func()) {
 
 // why returns the reason for ending a command: that of a lost lease, or else the argument why.
 func (h *hold) why(why string) string {
-	var e *holdfast.Error
-	if err := h.Why(); errors.Is(err, holdfast.ErrLost) && errors.As(err, &e) {
-		reason := string(e.Reason)
-		if e.Notice != nil {
-			reason += " by " + operatorText(e.Notice)
+	for _, l := range h.parts { // the others may have been released meanwhile
+		var e *holdfast.Error
+		if err := l.Why(); errors.Is(err, holdfast.ErrLost) && errors.As(err, &e) {
+			reason := string(e.Reason)
+			if e.Notice != nil {
+				reason += " by " + operatorText(e.Notice)
+			}
+			return fmt.Sprintf("%s: %v (%s)", show(e.Name), e.Err, reason)
 		}
-		return fmt.Sprintf("%s: %v (%s)", show(e.Name), e.Err, reason)
 	}
 	return show(h.parts[0].Name()) + ": " + why
 }
