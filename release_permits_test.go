@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,12 +205,13 @@ func TestReleasePermitsAnswerLost(t *testing.T) {
 func TestReleasePermitsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		delay := time.Minute
+		var delay atomic.Int64 // tasks in the background read it, too
+		delay.Store(int64(time.Minute))
 		h := &hooks{Backend: store, late: func(what string) time.Duration {
 			if what != "reduce" {
 				return 0
 			}
-			return delay
+			return time.Duration(delay.Load())
 		}}
 		c, other := client(t, h, nil), client(t, store, nil)
 		l := take(t)(c.Semaphore("s", 5).Acquire(t.Context(), 5))
@@ -219,12 +221,12 @@ func TestReleasePermitsLate(t *testing.T) {
 		if l.Permits() != 4 {
 			t.Errorf("%d permits; want 4, whatever the store knows", l.Permits())
 		}
-		delay = 0
+		delay.Store(0)
 		giveBack(t, l, 2)
 		hasPermits(t, c, l, 2)
 		time.Sleep(2 * time.Minute)
 		hasPermits(t, c, l, 2)
-		delay = time.Minute
+		delay.Store(int64(time.Minute))
 		if err := l.ReleasePermits(1); !errors.Is(err, holdfast.ErrUncertain) {
 			t.Fatalf("ReleasePermits of a silent store: %v", err)
 		}
