@@ -33,7 +33,7 @@ func (a *app) breakCommand() *cobra.Command {
 		Args:  exactly("the name of the lock"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if token == 0 {
-				return usagef("--token is missing: holdfast info %s shows the token of each grant", show(args[0]))
+				return usagef("--token is missing: holdfast info %s shows the token of each grant", typed(args[0]))
 			}
 			return a.breakLock(args[0], token, reason)
 		}),

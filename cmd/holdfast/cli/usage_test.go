@@ -136,6 +136,7 @@ func TestUsage(t *testing.T) {
 
 		"break a":                                 "--token is missing: holdfast info a shows the token of each grant",
 		"break a --token abc":                     `--token abc: expected the number that "holdfast info" shows as the token; see holdfast break --help`,
+		"break a;b":                               "--token is missing: holdfast info 'a;b' shows the token of each grant",
 		"info -o xml a":                           "-o, --output xml: allowed are table, wide, json, jsonl, name; see holdfast info --help",
 		"leader -o table a":                       "-o, --output table: allowed are text, json, jsonl; see holdfast leader --help",
 		"doctor --accept replicas":                "--accept replicas: expected the code of a finding, such as redis.replicas",
