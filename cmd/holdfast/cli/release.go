@@ -56,7 +56,8 @@ The hold is the one in HOLDFAST_HOLD, as hold prints it; NAME may then be left o
 hold is the one that was made for this shell or script, or a process above it ("--while"). A
 command that knows only the name never ends the hold of another job of the same user.
 
-A hold that was handed off, and that nobody has adopted, is released, too.`
+A hold that was handed off, and that nobody has adopted, is released, too. After an adoption the
+exit code is 76 as well: the lock is no longer this hold's.`
 
 func (a *app) releaseCommand() *cobra.Command {
 	return &cobra.Command{
