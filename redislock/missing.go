@@ -67,7 +67,7 @@ func (l loss) cause(held time.Duration) driver.Cause {
 	switch {
 	case l.flushed > 0 && !survived && !l.copied && !(evicts && full):
 		return driver.CauseFlushed
-	case l.up-time.Second < held: // the server counts the seconds that its clock has begun
+	case max(l.up-time.Second, 0) < held: // the server counts the seconds that its clock has begun
 		return driver.CauseRestarted
 	case evicts:
 		return driver.CauseEvicted

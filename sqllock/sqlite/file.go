@@ -41,12 +41,16 @@ func (st *store) resolve() error {
 	}
 	real, err := filepath.EvalSymlinks(st.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(st.path); err == nil {
-			return fmt.Errorf("%w: a symbolic link that leads nowhere", driver.ErrRefused)
+		if _, lerr := os.Lstat(st.path); lerr == nil {
+			// Another process may have created the file since.
+			if real, err = filepath.EvalSymlinks(st.path); errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w: a symbolic link that leads nowhere", driver.ErrRefused)
+			}
+		} else {
+			var dir string
+			dir, err = filepath.EvalSymlinks(filepath.Dir(st.path))
+			real = filepath.Join(dir, filepath.Base(st.path))
 		}
-		var dir string
-		dir, err = filepath.EvalSymlinks(filepath.Dir(st.path))
-		real = filepath.Join(dir, filepath.Base(st.path))
 	}
 	if err != nil {
 		return err
