@@ -14,6 +14,8 @@ ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || need initdb postgresql
 # spin searches the model of the hand-over protocol; gcc compiles it.
 need spin spin
 need gcc gcc
+# The example of the HTTP API is in Python.
+need python3 python3
 # A browser looks at the pages of the lab and of verify; any of these.
 found=""
 for browser in chromium-headless-shell chrome-headless-shell chromium chromium-browser google-chrome; do
