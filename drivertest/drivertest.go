@@ -64,6 +64,10 @@ type Harness struct {
 	// driver.Watcher and must do so.
 	Polled string
 
+	// LimitsStay is the reason why the limit of a semaphore's first request stays, as if SetLimit had
+	// set it. Empty: it ends with the last user.
+	LimitsStay string
+
 	// Names is the number of names in the check of many names. Zero: 1,000. Each store should pass
 	// with 10,000 once.
 	Names int

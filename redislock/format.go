@@ -17,6 +17,9 @@ type Format struct {
 	// Lua takes the place of lua/format.lua: it has the same functions.
 	Lua string
 
+	// Scan is a script that looks for names in use: see scan.lua of package redisson.
+	Scan string
+
 	// Check returns an ErrInvalid for a name that the other library cannot use as this kind. Unused:
 	// the kind does not matter.
 	Check func(name string, kind driver.Kind, cluster bool) error

@@ -17,5 +17,7 @@ func TestConformanceRedisson(t *testing.T) {
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
 		return redisson.New(dialRueidis(t, addr), nil)
 	})
+	h.Polled = "what Redisson changes is in none of our keys"
+	h.LimitsStay = "a semaphore of Redisson keeps its permits"
 	drivertest.Run(t, h)
 }
