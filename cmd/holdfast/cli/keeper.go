@@ -48,7 +48,7 @@ type ask struct {
 	reply chan<- *keeper.Answer
 }
 
-// keeping is a keeper at work. Only the goroutine of keep changes it.
+// keeping is a keeper at work. The goroutine of hold changes it, and then that of answerLost.
 type keeping struct {
 	a       *app
 	o       *holdOptions
@@ -110,6 +110,7 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 	cfg := holdfast.Config{Program: "holdfast hold", Labels: o.Labels,
 		Observer: &holdfast.Observer{Waiting: line.update, Renewed: line.renewed}}
 	a.bound(seconds{o.Wait, o.WaitSet})
+	answered := make(chan struct{}) // closed when the keeper is of no use any more
 	err = a.with(ctx, cfg, func(s *session) error {
 		t := &task{a: a, line: line}
 		h, err := t.lock(ctx, s, o.runOptions(), o.Name)
@@ -122,7 +123,14 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 			return err
 		}
 		k.lease = h.parts[0]
-		return k.hold(s)
+		err = k.hold(s)
+		go func() { // the session may take seconds to close
+			defer close(answered)
+			if err == nil && k.answer.State == keeper.Ended && !k.finished {
+				k.answerLost()
+			}
+		}()
+		return err
 	})
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
@@ -130,9 +138,7 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 	if err != nil {
 		return advised(err)
 	}
-	if k.answer.State == keeper.Ended && !k.finished {
-		k.answerLost()
-	}
+	<-answered
 	return nil
 }
 
