@@ -44,6 +44,7 @@ type State string
 const (
 	Held     State = "held"
 	Offered  State = "offered"  // to whoever has the ticket
+	Passed   State = "passed"   // the offer is over: the lock was adopted, or has ended since
 	Released State = "released" // by this request
 	Unsure   State = "unsure"   // released, but the store has not confirmed that
 	Ended    State = "ended"    // the lock was lost, or its time was over
