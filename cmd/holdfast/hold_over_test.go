@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -29,4 +30,20 @@ func TestHoldAnswersWhileItCloses(t *testing.T) {
 		t.Errorf("an answer took %v", longest)
 	}
 	b.with(v.env()...).want(76, "release")
+}
+
+// A release that waits for a silent store says so, and then that the store has not confirmed it.
+func TestReleaseAtASilentStore(t *testing.T) {
+	b := newBench(t).runtimeDir()
+	r := testenv.Redis(t)
+	b.env = append(b.env, "HOLDFAST_URL="+r.URL())
+	v := b.keep("a")
+	pid := keeperOf(b, v)
+	r.Pause()
+	_, stderr := b.with(v.env()...).want(69, "release")
+	if !strings.Contains(stderr, "holdfast: a: its keeper has not confirmed the release for 2s; it waits for the store, or it is stopped\n") ||
+		!strings.Contains(stderr, "a: the store has not confirmed the release; the lock expires by itself: ") {
+		t.Error(stderr)
+	}
+	b.ends(pid)
 }

@@ -19,9 +19,10 @@ is 76 if it does not: the lock was lost, its time is over, it was released or ha
 keeper was killed.
 
 The keeper answers, and asks no store: it learns within a third of the TTL that the lock was
-broken, and knows at once that a lease has expired. If "holdfast revoke" has asked for the lock, check
-says so on standard error. As for "holdfast release", the hold is the one in
-HOLDFAST_HOLD, or the one that was made for this shell or script.`
+broken, and knows at once that a lease has expired. If it is stopped, it does not answer: the exit
+code is 69. If "holdfast revoke" has asked for the lock, check says so on standard error. As for
+"holdfast release", the hold is the one in HOLDFAST_HOLD, or the one that was made for this shell or
+script.`
 
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
@@ -137,6 +138,13 @@ func (a *app) askKeeper(args []string, op keeper.Op, f func(*keeper.Answer) erro
 	if err != nil {
 		return err
 	}
+	if op == keeper.Release {
+		warning := time.AfterFunc(openSilence, func() {
+			a.say("%s: its keeper has not confirmed the release for %v; it waits for the store, or it is stopped",
+				holdName(name, socket), openSilence)
+		})
+		defer warning.Stop()
+	}
 	h, err := keeper.Ask(socket, op)
 	switch {
 	case errors.Is(err, keeper.ErrGone) && op == keeper.Release:
@@ -154,8 +162,21 @@ func (a *app) askKeeper(args []string, op keeper.Op, f func(*keeper.Answer) erro
 	return f(h)
 }
 
+// silentKeeper returns the error about a keeper that does not answer, with what to do.
 func silentKeeper(name string, err error) error {
-	return &failure{exitUnavailable, fmt.Errorf("%s: %w; it may be stopped", name, err)}
+	var s *keeper.Silence
+	if errors.As(err, &s) {
+		kill := "kill its process"
+		if s.PID > 0 {
+			kill = fmt.Sprintf("kill -KILL %d", s.PID)
+		}
+		what := "; it may be stopped"
+		if s.Runs {
+			what = ""
+		}
+		err = fmt.Errorf("%w%s. To end it: %s; the lease then ends by its TTL", err, what, kill)
+	}
+	return &failure{exitUnavailable, fmt.Errorf("%s: %w", name, err)}
 }
 
 // holdName names a hold for people.
