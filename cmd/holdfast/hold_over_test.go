@@ -47,3 +47,31 @@ func TestReleaseAtASilentStore(t *testing.T) {
 	}
 	b.ends(pid)
 }
+
+// A command under adopt or run sees no hold that is over, or that is of the command's own lock. It sees
+// the hold that surrounds it.
+func TestHoldOfCommands(t *testing.T) {
+	b := newBench(t).runtimeDir()
+	seen := func(b *bench, args ...string) string {
+		b.Helper()
+		out, _ := b.want(0, append(args, "--", "sh", "-c", `printf %s "$HOLDFAST_HOLD"`)...)
+		return out
+	}
+	v := b.keep("a")
+	in := b.with(v.env()...)
+	if got := seen(in, "run", "b"); got != v["HOLDFAST_HOLD"] {
+		t.Errorf("run of another lock inside a hold: %q", got)
+	}
+	in.want(0, "run", "b", "--", "sh", "-c", "$H check")
+	ticket, _ := in.want(0, "handoff")
+	if got := seen(in, "adopt", strings.TrimSpace(ticket)); got != "" {
+		t.Errorf("adopt of a hold: %q", got)
+	}
+	if got := seen(in, "run", "a"); got != "" { // the keeper stays
+		t.Errorf("run of a lock that was handed off: %q", got)
+	}
+	in.want(0, "release")
+	if got := seen(in, "run", "b"); got != "" {
+		t.Errorf("run after the hold: %q", got)
+	}
+}

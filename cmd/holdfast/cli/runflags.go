@@ -88,6 +88,8 @@ The environment of COMMAND has
   HOLDFAST_HELD    the locks held: a run of the same name inside COMMAND is refused, instead
                    of waiting for itself
   HOLDFAST_URL     the URL of the store without its password, if it was set
+  HOLDFAST_HOLD    the surrounding "holdfast hold", if that is of another lock and is not over yet;
+                   COMMAND does not get another one, so that check is not about an old hold
 
 After waiting two seconds, holdfast shows on standard error who holds the lock, or that the
 store does not answer. -w bounds the wait for the lock. Before it, a silent store is given up
