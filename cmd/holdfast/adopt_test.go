@@ -34,7 +34,8 @@ func TestHandOffAndAdopt(t *testing.T) {
 		}
 		for _, args := range [][]string{{"adopt", ticket}, {"adopt", "--ticket-file", "ticket"}, {"adopt"}} {
 			_, stderr := b.with("HOLDFAST_TICKET="+ticket).want(77, append(args, "--", "touch", "twice")...)
-			if !strings.Contains(stderr, "somebody has adopted it before") || strings.Contains(stderr, ticket) {
+			if !strings.Contains(stderr, "somebody has adopted it before; a ticket is good for one adoption, while its hold lasts; "+
+				"now it is held by ") || strings.Contains(stderr, ticket) || strings.Contains(stderr, "doctor") {
 				b.Error(stderr)
 			}
 		}
@@ -106,7 +107,10 @@ func TestOfferEnds(t *testing.T) {
 	ticket, _ := b.want(0, "handoff", "a")
 	b.want(0, "release", "a")
 	b.ends(pid)
-	b.want(77, "adopt", strings.TrimSpace(ticket), "--", "true")
+	if _, stderr := b.want(77, "adopt", strings.TrimSpace(ticket), "--", "true"); !strings.HasSuffix(stderr,
+		"; now nobody holds it\n") {
+		t.Error(stderr)
+	}
 	b.want(0, "run", "-n", "a", "--", "true")
 
 	pid = keeperOf(b, b.keep("--max-hold", "1s", "a"))

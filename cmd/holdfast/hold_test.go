@@ -314,7 +314,10 @@ func TestHoldUsage(t *testing.T) {
 			t.Errorf("%q: %q, want %q", args, stderr, want)
 		}
 	}
-	b.want(78, "adopt", "nonsense", "--", "true")
+	if _, stderr := b.want(78, "adopt", "nonsense", "--", "true"); !strings.HasSuffix(stderr,
+		"allowed is a whole ticket, as it was made; \"holdfast handoff\" prints it\n") {
+		t.Error(stderr)
+	}
 	const name = "it's $(touch $D/ran) `x`\nZ=\"y\""
 	p := b.process(exec.Command("sh", "-c", fmt.Sprintf(`eval "$($H hold --export --while %d "$N")"; printf %%s "$HOLDFAST_LOCK"`,
 		os.Getpid())))

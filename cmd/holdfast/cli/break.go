@@ -35,6 +35,9 @@ func (a *app) breakCommand() *cobra.Command {
 			if token == 0 {
 				return usagef("--token is missing: holdfast info %s shows the token of each grant", typed(args[0]))
 			}
+			if err := checkReason(reason); err != nil {
+				return err
+			}
 			return a.breakLock(args[0], token, reason)
 		}),
 	}

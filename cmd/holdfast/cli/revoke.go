@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,18 @@ import (
 )
 
 const reasonUsage = "why, for the holder and for the history (`TEXT` of at most 1024 bytes)"
+
+// checkReason refuses a --reason before the first exchange with the store.
+func checkReason(reason string) error {
+	const most = 1024
+	switch {
+	case len(reason) > most:
+		return usagef("--reason: it has %d bytes; allowed are %d", len(reason), most)
+	case !utf8.ValidString(reason):
+		return usagef("--reason: it is not valid UTF-8")
+	}
+	return nil
+}
 
 const aboutRevoke = `Ask the holders of NAME to release it. Nothing is taken from them: they go on until they release.
 
@@ -44,7 +57,12 @@ func (a *app) revokeCommand() *cobra.Command {
 		Example: `  holdfast revoke deploy/prod --reason "a fix has to go out"
   holdfast revoke deploy/prod --wait 60 || holdfast info deploy/prod`,
 		Args: exactly("the name of the lock"),
-		RunE: ours(func(_ *cobra.Command, args []string) error { return a.revoke(args[0], o) }),
+		RunE: ours(func(_ *cobra.Command, args []string) error {
+			if err := checkReason(o.reason); err != nil {
+				return err
+			}
+			return a.revoke(args[0], o)
+		}),
 	}
 	f := c.Flags()
 	f.Uint64Var(&o.token, "token", 0, "ask only the holder of the grant with this fencing `TOKEN`")
