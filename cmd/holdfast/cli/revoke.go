@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -74,22 +75,25 @@ func (a *app) revokeCommand() *cobra.Command {
 func (a *app) revoke(name string, o *revokeOptions) error {
 	signals := catchSignals()
 	ctx, detach := cancelOnSignal(signals)
-	err := a.existing(ctx, func(s *session) error {
-		holders, err := s.ask(ctx, name, o)
-		for _, h := range holders { // also if another could not be asked
-			if _, err := fmt.Fprintf(a.stdout, "asked: %s, token %d, %s\n", show(name), h.Token, describe(&h)); err != nil {
-				return err
-			}
-		}
-		if err != nil || !o.wait.set {
-			return err
-		}
-		return s.awaitEnds(ctx, name, holders, o.wait.d)
-	})
+	err := a.existing(ctx, func(s *session) error { return s.revoke(ctx, a.stdout, name, o) })
 	if caught := detach(); caught != nil {
 		return caught
 	}
 	return err
+}
+
+// revoke asks the holders of name, reports those that were asked, and waits for the ends of their grants.
+func (s *session) revoke(ctx context.Context, w io.Writer, name string, o *revokeOptions) error {
+	holders, err := s.ask(ctx, name, o)
+	for _, h := range holders { // also if another could not be asked
+		if _, err := fmt.Fprintf(w, "asked: %s, token %d, %s\n", show(name), h.Token, describe(&h)); err != nil {
+			return err
+		}
+	}
+	if err != nil || !o.wait.set {
+		return err
+	}
+	return s.awaitEnds(ctx, name, holders, o.wait.d)
 }
 
 // ask asks the holders of name, or the one that o names, and returns those that were asked.
