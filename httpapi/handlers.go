@@ -85,7 +85,7 @@ func (s *Server) endSession(w http.ResponseWriter, r *http.Request, arrived time
 	if ss == nil {
 		return
 	}
-	write(w, http.StatusOK, map[string]int{"released": ss.end()})
+	write(w, http.StatusOK, map[string]int{"released": ss.end(false)})
 }
 
 func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request, arrived time.Time) {
