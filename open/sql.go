@@ -116,6 +116,10 @@ func (s *sqlStore) Break(ctx context.Context, name string, token uint64) error {
 	return s.bounded(ctx, func(ctx context.Context) error { return s.Server.Break(ctx, name, token) })
 }
 
+func (s *sqlStore) RemoveLatch(ctx context.Context, name string) error {
+	return s.bounded(ctx, func(ctx context.Context) error { return s.Server.RemoveLatch(ctx, name) })
+}
+
 func (s *sqlStore) SetLimit(ctx context.Context, name string, limit int) error {
 	return s.bounded(ctx, func(ctx context.Context) error { return s.Server.SetLimit(ctx, name, limit) })
 }
