@@ -144,6 +144,14 @@ func (s *sqlStore) WhyMissing(ctx context.Context, name string, held time.Durati
 	return cause, err
 }
 
+func (s *sqlStore) Neighbors(ctx context.Context, name string) (list []string, err error) {
+	err = s.bounded(ctx, func(ctx context.Context) (err error) {
+		list, err = s.Server.Neighbors(ctx, name)
+		return err
+	})
+	return list, err
+}
+
 // Polling returns the reason of the Server, in the terms of the command line.
 func (s *sqlStore) Polling() string {
 	return strings.ReplaceAll(s.Server.Polling(), "Config.Listen", listenParameter+"= in the URL")
