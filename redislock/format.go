@@ -1,6 +1,9 @@
 package redislock
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
@@ -61,6 +64,9 @@ func (b *Backend) keys(name, kinds string) *call {
 func (b *Backend) checkFormat(name string, kind driver.Kind) error {
 	if b.format == nil {
 		return nil
+	}
+	if strings.HasPrefix(name, b.prefix+"{") {
+		return fmt.Errorf("%w name %q: keys of holdfast begin with %s", driver.ErrInvalid, name, b.prefix+"{")
 	}
 	return b.format.Check(name, kind, b.cluster)
 }
