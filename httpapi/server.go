@@ -74,7 +74,10 @@ func New(c *holdfast.Client, cfg *Config) *Server {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	boundBody(w, r)
+	s.mux.ServeHTTP(w, r)
+}
 
 // Drain ends all waits, refuses new sessions and requests, and gives no more trust. It returns when
 // every session has been ended or is over, which takes a TTL at most, or with the error of ctx.
