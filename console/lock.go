@@ -79,6 +79,11 @@ func (h *console) lock(w http.ResponseWriter, r *http.Request) {
 		}
 		rec, at = *old, s.at
 		p.Stale = "This is the reading of " + s.at.Format(time.TimeOnly) + ". Since then " + reason(err) + "."
+	case p.Stale != "": // of the list
+		p.Stale = "The other names on this page are of " + s.at.Format(time.TimeOnly) + "."
+		if s.at.IsZero() {
+			p.Stale = "Nothing is known of other names."
+		}
 	}
 	p.Read = at.Format(time.TimeOnly)
 	body := s.lockPage(&rec, at, p.User != "")

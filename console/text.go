@@ -95,23 +95,29 @@ type lease struct {
 	Part  int    // of 100
 }
 
-// leaseOf judges a lease by the longest that was seen of the same grant. A holder renews every third
-// of its TTL, so a healthy lease has two thirds left or more. now is when it was read.
+// leaseOf judges a lease. A holder renews every third of it, so two thirds or more are left of one that is
+// renewed. A client says how long its lease is if that is the same for each renewal: it is not for a
+// bounded hold, of which less and less is left. There the bar compares with the longest lease that was
+// seen of the grant, and nothing is said about renewals.
 func (s *snapshot) leaseOf(h *holdfast.Holder) lease {
 	if h.Left == 0 && foreign(h) && !h.Kept {
 		return lease{Text: "unknown"}
 	}
 	left := max(h.Left, 0)
 	l := lease{Text: short(left), Level: "ok", Part: 100}
-	if full := max(s.longest[h.ID], h.Left); full > 0 {
-		l.Part = int(100 * left / full)
+	full := h.Lease
+	if full <= 0 {
+		full = s.longest[h.ID]
+	}
+	if full > left {
+		l.Part = int(100 * float64(left) / float64(full))
 	}
 	switch {
 	case h.Kept:
 		l.Level = "kept"
 	case left == 0:
 		l.Level = "over"
-	case l.Part < 50:
+	case h.Lease > 0 && l.Part < 50:
 		l.Level = "thin"
 	}
 	return l

@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,11 +43,13 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 	var parts []string
 	for i := range r.Holders {
 		h := &r.Holders[i]
-		if l := s.leaseOf(h); l.Level == "thin" || l.Level == "over" {
-			full := s.longest[h.ID]
+		switch l := s.leaseOf(h); {
+		case l.Level == "thin", l.Level == "over" && h.Lease > 0:
 			parts = append(parts, fmt.Sprintf("%s has not renewed for about %s of %s. If it does not return, the store frees "+
-				"its grant in %s.", who(h), short(full-h.Left), short(full), l.Text))
+				"its grant in %s.", who(h), short(h.Lease-h.Left), short(h.Lease), l.Text))
 			bad = r.Waiting > 0
+		case l.Level == "over":
+			parts = append(parts, fmt.Sprintf("The lease of %s is over, and the store is about to free its grant.", who(h)))
 		}
 	}
 	if len(parts) > 0 {
@@ -67,14 +70,19 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 	return some + " " + waiting(), false
 }
 
-// knotOf returns the deadlock in which a name is, or nil.
+// knotOf returns the deadlock in which a name is, or nil. The record may be newer than the reading: a
+// deadlock counts only if its grant and its waiter are still there.
 func (s *snapshot) knotOf(r *holdfast.Record) *knot {
 	for _, k := range s.graph.knots {
 		for _, l := range k.links {
-			if l.wish.name == r.Name {
+			if l.wish.name == r.Name && lists(r.Waiters, l.wish.h) && (l.grip == nil || lists(r.Holders, l.grip.h)) {
 				return k
 			}
 		}
 	}
 	return nil
+}
+
+func lists(list []holdfast.Holder, h *holdfast.Holder) bool {
+	return slices.ContainsFunc(list, func(x holdfast.Holder) bool { return x.ID == h.ID && x.Token == h.Token && !x.Kept })
 }
