@@ -100,7 +100,7 @@ func (h *console) refused(w http.ResponseWriter, r *http.Request, o *order, err 
 // done writes what was done.
 func (h *console) done(w http.ResponseWriter, r *http.Request, text string, err error) {
 	if err != nil { // ErrUnrecorded
-		text += " The history of the name does not show who did it: the store did not keep that."
+		text += " The history of the name may not show who did it: the store has not confirmed that."
 	}
 	p := h.frame(r, "", "Done", nil)
 	p.Live, p.Body = false, text
