@@ -49,7 +49,7 @@ func TestUsers(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "# nobody\n", "ann\n", ":" + secret, "ann:short", "ann:",
-		"ann:" + secret + "\nann:" + secret,
+		"ann:" + secret + "\nann:" + secret + "2", "ann:" + secret + "\nbob:" + secret,
 		"ann:a secret that has a \u200b hidden character"} {
 		if u, err := users(t, text); err == nil {
 			t.Errorf("%q: %+v", text, u)
