@@ -186,6 +186,15 @@ func storeProblem(err error) *problem {
 		Message: "the store cannot be reached"}
 }
 
+// readProblem returns the answer for an error of a call that only reads: no outcome is open then.
+func readProblem(err error) *problem {
+	if errors.Is(err, holdfast.ErrUncertain) {
+		return &problem{status: http.StatusServiceUnavailable, Code: "store_unavailable", open: true,
+			Message: "the store did not answer"}
+	}
+	return storeProblem(err)
+}
+
 func invalid(format string, args ...any) *problem {
 	return &problem{status: http.StatusBadRequest, Code: "invalid", Message: fmt.Sprintf(format, args...)}
 }
