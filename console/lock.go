@@ -79,6 +79,11 @@ func (h *console) lock(w http.ResponseWriter, r *http.Request) {
 		}
 		rec, at = *old, s.at
 		p.Stale = "This is the reading of " + s.at.Format(time.TimeOnly) + ". Since then " + reason(err) + "."
+		if rec.Damaged != "" {
+			p.Body = lockPage{Name: shown(name), Damaged: plain.Line(rec.Damaged)}
+			h.show(w, "lock.html", p)
+			return
+		}
 	case p.Stale != "": // of the list
 		p.Stale = "The other names on this page are of " + s.at.Format(time.TimeOnly) + "."
 		if s.at.IsZero() {

@@ -20,6 +20,13 @@ type frozen struct {
 	now atomic.Bool
 }
 
+func (f *frozen) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	if name == "unread" {
+		return driver.Record{}, driver.ErrUnavailable
+	}
+	return f.Backend.Inspect(ctx, name)
+}
+
 func (f *frozen) List(ctx context.Context, prefix, after string, n int) ([]driver.Record, error) {
 	if f.now.Load() {
 		<-ctx.Done()
@@ -113,5 +120,38 @@ func TestDeadlockOver(t *testing.T) {
 	newer.Holders, newer.Waiters, newer.Waiting = newer.Waiters, nil, 0
 	if text, bad := s.why(&newer); bad || strings.Contains(text, "Deadlock") {
 		t.Error(text)
+	}
+}
+
+// A record that was damaged when it was last read is not called free because it cannot be read now.
+func TestDamagedAndUnread(t *testing.T) {
+	c, err := holdfast.New(t.Context(), &frozen{Backend: memlock.New()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	last := &snapshot{at: time.Now(), graph: &graph{}, records: []holdfast.Record{{Name: "unread", Damaged: "rubbish"}},
+		index: map[string]int{"unread": 0}}
+	h := &console{c: c, reader: &reader{c: c, o: &Options{Every: time.Minute}, last: last}, looks: &looks{c: c}}
+	w := httptest.NewRecorder()
+	h.routes().ServeHTTP(w, httptest.NewRequest("GET", "/lock?name=unread", nil))
+	if page := w.Body.String(); !strings.Contains(page, "rubbish") || strings.Contains(page, "Nobody uses") ||
+		!strings.Contains(page, "Since then") {
+		t.Error(page)
+	}
+}
+
+// Elections whose candidates have no name are not denied.
+func TestNamelessElection(t *testing.T) {
+	last := &snapshot{at: time.Now(), graph: &graph{}, records: build(t, time.Minute, "api: p1 | p2")}
+	h := &console{reader: &reader{o: &Options{Every: time.Minute}, last: last}}
+	w := httptest.NewRecorder()
+	h.routes().ServeHTTP(w, httptest.NewRequest("GET", "/elections", nil))
+	if page := w.Body.String(); strings.Contains(page, "No election") || !strings.Contains(page, "look like locks") {
+		t.Error(page)
 	}
 }
