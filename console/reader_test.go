@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -153,5 +154,28 @@ func TestNamelessElection(t *testing.T) {
 	h.routes().ServeHTTP(w, httptest.NewRequest("GET", "/elections", nil))
 	if page := w.Body.String(); strings.Contains(page, "No election") || !strings.Contains(page, "look like locks") {
 		t.Error(page)
+	}
+}
+
+// The page of a name with many holders has a bounded length.
+func TestManyHolders(t *testing.T) {
+	r := build(t, time.Minute, "s/5000: p1 |")[0]
+	for i := range 2999 {
+		h := r.Holders[0]
+		h.ID, h.Token, h.Lease = fmt.Sprint("more", i), uint64(i+2), time.Minute // not renewed
+		r.Holders = append(r.Holders, h)
+	}
+	r.Kind, r.Limit = "lock", 0
+	s := &snapshot{graph: &graph{}}
+	b := s.lockPage(&r, time.Now(), true)
+	if len(b.Holders) != maxCards || b.Held != 3000 || len(b.Why) > 1000 {
+		t.Errorf("%d of %d holders, %d bytes", len(b.Holders), b.Held, len(b.Why))
+	}
+	var out strings.Builder
+	if err := pages.ExecuteTemplate(&out, "lock.html", &page{Body: b}); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, "3000 holders") || !strings.Contains(text, "shows the first 100") {
+		t.Error("the page does not say that there are more")
 	}
 }

@@ -41,7 +41,12 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 			k.advice(), true
 	}
 	var parts []string
+	const most = 5
 	for i := range r.Holders {
+		if len(parts) == most {
+			parts = append(parts, "There may be more.")
+			break
+		}
 		h := &r.Holders[i]
 		switch l := s.leaseOf(h); {
 		case l.Level == "thin", l.Level == "over" && h.Lease > 0:
