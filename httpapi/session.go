@@ -105,7 +105,11 @@ func (ss *session) end() (released int) {
 		ss.s.ends <- struct{}{}
 		all.Go(func() {
 			defer func() { <-ss.s.ends }()
-			if err := q.lease.Release(); err != nil {
+			l := ss.leaseOf(q)
+			if l == nil {
+				return // a release that was under way has ended
+			}
+			if err := l.Release(); err != nil {
 				ss.s.log("release at the end of a session", err)
 			}
 		})
