@@ -91,10 +91,10 @@ func TestLeaseLevels(t *testing.T) {
 	}{
 		"renewed": {holdfast.Holder{Left: 12 * time.Second, Lease: 15 * time.Second}, lease{"12s", "ok", 80}, ""},
 		"first seen late": {holdfast.Holder{Left: 3 * time.Second, Lease: 15 * time.Second}, lease{"3s", "thin", 20},
-			"has not renewed for about 12s of 15s"},
+			"has not renewed for 12s of a lease of 15s"},
 		"bounded":       {holdfast.Holder{Left: 6 * time.Second}, lease{"6s", "ok", 10}, ""},
 		"over":          {holdfast.Holder{Left: 0, Lease: 15 * time.Second}, lease{"0s", "over", 0}, "has not renewed"},
-		"bounded, over": {holdfast.Holder{Left: 0}, lease{"0s", "over", 0}, "is about to free"},
+		"unknown, over": {holdfast.Holder{Left: 0}, lease{"0s", "over", 0}, "is about to free"},
 		"kept":          {holdfast.Holder{Left: 6 * time.Second, Kept: true}, lease{"6s", "kept", 10}, ""},
 		"for years": {holdfast.Holder{Left: 90_000 * time.Hour, Lease: 100_000 * time.Hour},
 			lease{"3750d 0h", "ok", 90}, ""},

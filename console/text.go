@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/httpapi"
 	"github.com/holdfast-lock/holdfast/internal/plain"
+	"github.com/holdfast-lock/holdfast/internal/signs"
 )
 
 // shown returns text of others so that it cannot look like other text. Templates escape it.
@@ -95,10 +96,8 @@ type lease struct {
 	Part  int    // of 100
 }
 
-// leaseOf judges a lease. A holder renews every third of it, so two thirds or more are left of one that is
-// renewed. A client says how long its lease is if that is the same for each renewal: it is not for a
-// bounded hold, of which less and less is left. There the bar compares with the longest lease that was
-// seen of the grant, and nothing is said about renewals.
+// leaseOf judges a lease. The bar compares with what the client says that a renewal makes of it, else with
+// the longest lease that was seen of the grant.
 func (s *snapshot) leaseOf(h *holdfast.Holder) lease {
 	if h.Left == 0 && foreign(h) && !h.Kept {
 		return lease{Text: "unknown"}
@@ -117,7 +116,7 @@ func (s *snapshot) leaseOf(h *holdfast.Holder) lease {
 		l.Level = "kept"
 	case left == 0:
 		l.Level = "over"
-	case h.Lease > 0 && l.Part < 50:
+	case signs.Late(h):
 		l.Level = "thin"
 	}
 	return l

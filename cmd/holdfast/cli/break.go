@@ -74,10 +74,9 @@ func (a *app) breakLock(name string, token uint64, reason string) error {
 
 // aftermath says what the holder of a broken grant may still do.
 func aftermath(h *holdfast.Holder) string {
-	switch {
-	case foreign(h):
+	if foreign(h) {
 		return "Its holder is another program, which holdfast cannot notify, and may go on. End that program."
 	}
-	return fmt.Sprintf(
-		"Its holder learns of it at its next renewal, normally within a third of its TTL; if it cannot reach the store, it may go on for up to %s.", rough(h.Left))
+	return fmt.Sprintf("Its holder learns of it at its next renewal, normally within a third of its TTL; if it cannot "+
+		"reach the store, it may go on for up to %s.", rough(h.Left))
 }
