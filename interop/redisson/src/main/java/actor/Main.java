@@ -52,7 +52,7 @@ final class Main {
             reply = actor.run(words);
         } catch (IllegalMonitorStateException e) {
             reply = "lost " + e.getMessage();
-        } catch (Exception e) {
+        } catch (Exception | LinkageError e) {
             reply = "error " + e;
         }
         synchronized (OUT) {
