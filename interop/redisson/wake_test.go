@@ -1,0 +1,76 @@
+package redisson
+
+import (
+	"testing"
+	"time"
+)
+
+// A release by one side wakes a waiter of the other side, long before the lease is over.
+func TestWake(t *testing.T) {
+	each(t, everywhere, func(w *world) {
+		for _, d := range w.directions() {
+			w.t.Run(d.name, func(t *testing.T) {
+				for _, kinds := range [][2]string{
+					{"mutex", "mutex"}, {"fair", "fair"}, {"fenced", "fenced"}, {"write", "write"}, {"write", "read"},
+					{"read", "write"}, {"semaphore", "semaphore"}, {"permit", "permit"},
+				} {
+					w.wake(t, d, kinds[0], kinds[1])
+				}
+			})
+		}
+	})
+}
+
+func (w *world) wake(t *testing.T, d direction, held, wanted string) {
+	t.Helper()
+	title := named(d) + "-" + held + "-" + wanted
+	name := w.name(title)
+	holder, waiter := w.actor(d.first, title+"-holder", long), w.actor(d.other, title+"-waiter", long)
+	if held == "semaphore" || held == "permit" {
+		holder.do("setpermits", held, name, 1)
+	}
+	var waits []time.Duration
+	for range 5 {
+		holder.do("lock", held, name)
+		waiter.mustBeBusy(wanted, name)
+		waiter.send("lock", wanted, name)
+		w.waiting(wanted, name, 1)
+		mustWait("the other side has it", waiter)
+		begin := time.Now()
+		holder.do("unlock")
+		waiter.ok("lock")
+		waits = append(waits, time.Since(begin))
+		waiter.do("unlock")
+	}
+	if m := median(waits); m > promptly {
+		t.Errorf("%s after %s, %s: %v", wanted, held, d.name, waits)
+	}
+}
+
+// A waiter that gives up leaves nothing that delays the others.
+func TestGivingUp(t *testing.T) {
+	each(t, []place{server}, func(w *world) {
+		for _, d := range w.directions() {
+			for _, kind := range []string{"mutex", "fair", "write", "semaphore", "permit"} {
+				title := named(d) + "-" + kind
+				name := w.name(title)
+				holder, waiter := w.actor(d.first, title+"-holder", long), w.actor(d.other, title+"-waiter", long)
+				late := w.actor(d.first, title+"-late", long)
+				if kind == "semaphore" || kind == "permit" {
+					holder.do("setpermits", kind, name, 1)
+				}
+				holder.do("lock", kind, name)
+				waiter.must("busy", "try", kind, name, 300)
+				late.send("lock", kind, name)
+				w.waiting(kind, name, 1)
+				begin := time.Now()
+				holder.do("unlock")
+				late.ok("lock")
+				if took := time.Since(begin); took > long/2 {
+					w.t.Errorf("%s: a waiter came in %v after a release", title, took)
+				}
+				late.do("unlock")
+			}
+		}
+	})
+}
