@@ -58,7 +58,7 @@ func (s *session) unwanted(id string, token uint64) {
 		defer s.flights.Done()
 		ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
 		defer cancel()
-		call := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
+		call := s.b.keys(name, "lzmt").str(id).end()
 		_, _ = s.b.run(ctx, s.b.scripts.cancel, call) // if it fails, the grant expires
 	}()
 }

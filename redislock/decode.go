@@ -90,8 +90,12 @@ func decodeHolder(v Value) (driver.Holder, error) {
 		return driver.Holder{}, strange(v)
 	}
 	id, _, _ := strings.Cut(f[0].Text, "~") // set aside: see common.lua
+	n := int(f[2].Int)
+	if mode == driver.Exclusive {
+		n = 1 // see writer
+	}
 	return driver.Holder{
-		ID: id, Mode: mode, N: int(f[2].Int), Token: uint64(f[3].Int),
+		ID: id, Mode: mode, N: n, Token: uint64(f[3].Int),
 		Age: micros(f[4].Int), Left: micros(f[5].Int), Kept: f[6].Int == 1, Info: f[7].Text,
 	}, nil
 }

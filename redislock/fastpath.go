@@ -15,6 +15,9 @@ const (
 
 // canTake reports whether the mutex is probably free, with a record at the server.
 func (s *session) canTake(name string) bool {
+	if s.b.format != nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.streak[name] >= tryAfter
@@ -47,6 +50,9 @@ func (s *session) noteFree(name string) {
 // canDrop reports whether h is an exclusive grant that this session knows to be unexpired, and that
 // has probably no waiter. drop.lua does not check the clock.
 func (s *session) canDrop(h driver.Hold) bool {
+	if s.b.format != nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.requests[h.ID]

@@ -16,7 +16,7 @@ func (b *Backend) AddHistory(ctx context.Context, name, text string, keep int) e
 	if err := driver.CheckEntry(name, text, keep); err != nil {
 		return err
 	}
-	c := newCall().name(b.prefix, name, "h").str(text).end().number(keep).end().
+	c := b.keys(name, "h").str(text).end().number(keep).end().
 		number(int(driver.HistoryLife / time.Millisecond)).end()
 	return verdict(b.run(ctx, b.scripts.addHistory, c))
 }
@@ -50,7 +50,7 @@ func (b *Backend) entries(ctx context.Context, name string) ([]KeptEntry, error)
 	if err := driver.CheckHistoryName(name); err != nil {
 		return nil, err
 	}
-	v, err := b.run(ctx, b.scripts.history, newCall().name(b.prefix, name, "h").number(driver.MaxHistory).end())
+	v, err := b.run(ctx, b.scripts.history, b.keys(name, "h").number(driver.MaxHistory).end())
 	if err != nil {
 		return nil, err
 	}

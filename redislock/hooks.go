@@ -9,7 +9,7 @@ import (
 
 func init() {
 	hook.RedisEdited = func(conn, cfg any, edit func(name, text string) string) any {
-		return newBackend(conn.(Conn), cfg.(*Config), nil, edit)
+		return newBackend(conn.(Conn), cfg.(*Config), nil, nil, edit)
 	}
 	hook.RedisScripts = everyScript
 	hook.RedisClock = func(b any, now func() time.Duration) { b.(*Backend).now = now }
@@ -28,7 +28,7 @@ func everyScript() map[string]map[string]string {
 	all := map[string]map[string]string{"server": {}, "cluster": {}, "member": {}}
 	m := &membership{prefix: "it's \"hf\"\\\n:", quarantine: time.Minute, servers: "0123abcd"}
 	for kind, m := range map[string]*membership{"server": nil, "cluster": nil, "member": m} {
-		load(kind == "cluster", m, func(name, text string) string {
+		load(kind == "cluster", m, nil, func(name, text string) string {
 			all[kind][name] = text
 			return text
 		})

@@ -14,22 +14,34 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 	if n < 0 || n > maxCount {
 		return false, fmt.Errorf("%w count %d: allowed are 0 to %d", driver.ErrInvalid, n, int64(maxCount))
 	}
+	if err := s.b.checkFormat(name, driver.Latch); err != nil {
+		return false, err
+	}
 	c := s.latch(name, "set").padded(uint64(n), 16).end()
 	v, err := s.latchRun(ctx, c, requester{})
 	return v == 1 && err == nil, err
 }
 
 func (s *session) CountDown(ctx context.Context, name, id string) (int64, error) {
+	if err := s.b.checkFormat(name, driver.Latch); err != nil {
+		return 0, err
+	}
 	return s.latchRun(ctx, s.latch(name, "down").str(id).end(), requester{})
 }
 
 func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, error) {
+	if err := s.b.checkFormat(name, driver.Latch); err != nil {
+		return driver.Reply{}, err
+	}
 	_, again, err := s.register(id, request{name: name, group: true})
 	if err != nil {
 		return driver.Reply{}, err
 	}
 	defer s.flights.Done()
 	session, err := s.listening(ctx, name, true)
+	if err == nil {
+		err = s.hear(ctx, name, 0, false)
+	}
 	if err != nil {
 		return driver.Reply{}, s.refused(requester{s, name, id}, again, err)
 	}
@@ -56,7 +68,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 }
 
 func (s *session) latch(name, what string) *call {
-	return newCall().name(s.b.prefix, name, "lzmti").str(what).end()
+	return s.b.keys(name, "lzmti").str(what).end()
 }
 
 func (s *session) latchRun(ctx context.Context, c *call, of requester) (int64, error) {

@@ -71,6 +71,14 @@ const (
 	maxToken = 1<<53 - 1 // Lua's numbers are exact up to this
 )
 
+// shardTags has the hash tag of each shard.
+var shardTags = func() (tags [shards]string) {
+	for i := range tags {
+		tags[i] = string([]byte{digits[i>>4], digits[i&15]})
+	}
+	return tags
+}()
+
 func shardOf(name string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
@@ -149,16 +157,30 @@ func (c *call) tag(prefix string, shard int) *call {
 	return c
 }
 
+// tagged is name with another hash tag than a shard's.
+func (c *call) tagged(prefix, tag, name, kinds string) *call {
+	for i := range len(kinds) {
+		c.str(prefix).str("{").str(tag).str("}:")
+		c.kind(kinds[i], name)
+	}
+	c.keys = c.n
+	return c
+}
+
+// kind ends a key of name that has its hash tag already.
+func (c *call) kind(kind byte, name string) {
+	c.buf = append(c.buf, kind)
+	if kind != 't' && kind != 'i' {
+		c.buf = append(append(c.buf, ':'), name...)
+	}
+	c.end()
+}
+
 // name adds the keys of name, one for each letter of kinds.
 func (c *call) name(prefix, name, kinds string) *call {
 	shard := shardOf(name)
 	for i := range len(kinds) {
-		c.tag(prefix, shard)
-		c.buf = append(c.buf, kinds[i])
-		if kinds[i] != 't' && kinds[i] != 'i' {
-			c.buf = append(append(c.buf, ':'), name...)
-		}
-		c.end()
+		c.tag(prefix, shard).kind(kinds[i], name)
 	}
 	c.keys = c.n
 	return c

@@ -49,7 +49,7 @@ func NewMember(conn Conn, prefix string, quarantine time.Duration, servers strin
 	}
 	sum := sha256.Sum256([]byte(servers))
 	g := &gate{Conn: conn, prefix: prefix, watch: watch}
-	b := newBackend(g, &Config{Prefix: prefix}, &membership{prefix, quarantine, hex.EncodeToString(sum[:4])}, nil)
+	b := newBackend(g, &Config{Prefix: prefix}, &membership{prefix, quarantine, hex.EncodeToString(sum[:4])}, nil, nil)
 	g.births, g.timeless = b.scripts.birth, []*Script{b.scripts.drop, b.scripts.missing}
 	return &Member{b, g}, nil
 }
@@ -141,7 +141,7 @@ func (s *MemberSession) Pass(ctx context.Context, h driver.Hold, keep time.Durat
 // is larger than asked for if another grant came in between. Errors: as for Release.
 func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (
 	uint64, time.Duration, error) {
-	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(token, 16).end().
+	c := s.b.keys(h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(token, 16).end().
 		micros(lease).end()
 	v, err := s.b.run(ctx, s.b.scripts.raise, c)
 	if err != nil || v.Kind != List {
@@ -159,7 +159,7 @@ func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, 
 
 // Move gives a waiter another place in the queue.
 func (s *MemberSession) Move(ctx context.Context, name, id string, place uint64) error {
-	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
+	c := s.b.keys(name, "lzmt").str(id).end()
 	c.buf = strconv.AppendUint(c.buf, place, 10)
 	c.end()
 	return verdict(s.b.run(ctx, s.b.scripts.move, c))
@@ -168,7 +168,7 @@ func (s *MemberSession) Move(ctx context.Context, name, id string, place uint64)
 // Claim asks the holders of the name at this server to Yield it to the waiter id. Holders do so if
 // they lack a majority and have a higher rank. ErrGone: id does not wait here.
 func (s *MemberSession) Claim(ctx context.Context, name, id string, rank int) error {
-	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end().number(rank).end()
+	c := s.b.keys(name, "lzmt").str(id).end().number(rank).end()
 	return verdict(s.b.run(ctx, s.b.scripts.claim, c))
 }
 
@@ -178,7 +178,7 @@ func (s *MemberSession) Claim(ctx context.Context, name, id string, rank int) er
 // Release.
 func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (
 	<-chan uint64, uint64, error) {
-	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().str(to).end()
+	c := s.b.keys(h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().str(to).end()
 	c.buf = strconv.AppendUint(c.buf, place, 10)
 	c.end().micros(driver.LeaseWithin(h.Lease, s.ttl)).end()
 	s.offers(h.ID, h.Token)
@@ -230,7 +230,7 @@ func (m *membership) script(name, header string) string {
 		"LEAD", Lead(m.quarantine).Microseconds(),
 		"NEWBORN", newborn,
 	)
-	text := body(strings.Replace(cmp.Or(memberFiles[name], files[name]), "hooks", "member_hooks", 1))
+	text := body(strings.Replace(cmp.Or(memberFiles[name], files[name]), "hooks", "member_hooks", 1), nil)
 	if name == birth || slices.Contains(timeless, name) {
 		return header + text
 	}

@@ -15,7 +15,7 @@ func (b *Backend) WhyMissing(ctx context.Context, name string, held time.Duratio
 	if err := driver.CheckName(name); err != nil {
 		return driver.CauseUnknown, err
 	}
-	v, err := b.run(ctx, b.scripts.missing, newCall().name(b.prefix, name, "lih").str(name).end())
+	v, err := b.run(ctx, b.scripts.missing, b.keys(name, "lih").str(name).end())
 	if err != nil {
 		return driver.CauseUnknown, err
 	}

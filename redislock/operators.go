@@ -14,7 +14,7 @@ import (
 
 // Inspect implements driver.Backend.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := cmp.Or(driver.CheckName(name), b.checkFormat(name, driver.Unused)); err != nil {
 		return driver.Record{}, err
 	}
 	v, err := b.run(ctx, b.scripts.inspect, b.inspection(name))
@@ -25,7 +25,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, erro
 }
 
 func (b *Backend) inspection(name string) *call {
-	return newCall().name(b.prefix, name, "lzmt").number(driver.MaxWaiters).end()
+	return b.keys(name, "lzmt").number(driver.MaxWaiters).end()
 }
 
 // Break implements driver.Backend.
@@ -33,22 +33,22 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	if token == 0 || token > maxToken {
 		return driver.ErrGone
 	}
-	c := newCall().name(b.prefix, name, "lzmt").str("break").end().padded(token, 16).end()
+	c := b.keys(name, "lzmt").str("break").end().padded(token, 16).end()
 	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, requester{}))
 }
 
 // RemoveLatch implements driver.Backend.
 func (b *Backend) RemoveLatch(ctx context.Context, name string) error {
-	c := newCall().name(b.prefix, name, "lzmt").str("remove").end()
+	c := b.keys(name, "lzmt").str("remove").end()
 	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, requester{}))
 }
 
 // SetLimit implements driver.Backend.
 func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
-	if err := driver.CheckLimit(limit); err != nil {
+	if err := cmp.Or(driver.CheckLimit(limit), b.checkFormat(name, driver.Semaphore)); err != nil {
 		return err
 	}
-	c := newCall().name(b.prefix, name, "lzmti").str("limit").end().padded(uint64(limit), 10).end()
+	c := b.keys(name, "lzmti").str("limit").end().padded(uint64(limit), 10).end()
 	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, requester{}))
 }
 
@@ -181,7 +181,7 @@ func (b *Backend) forget(ctx context.Context, names []string) error {
 			keys := []string{c.strs[0]}
 			c.free()
 			for _, name := range names {
-				c := newCall().name(b.prefix, name, "l").done()
+				c := b.keys(name, "l").done()
 				keys = append(keys, c.strs[0])
 				c.free()
 			}

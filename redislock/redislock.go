@@ -39,6 +39,7 @@ type Backend struct {
 	take    *combiner
 	drop    *combiner
 	member  *membership          // of a quorum's server; else nil
+	format  *Format              // of another library, whose keys are kept too; else nil
 	err     error                // of the Config
 	now     func() time.Duration // this process's monotonic clock
 	early   bool                 // in a Cluster, for tests: subscribe before the first Acquire that may wait
@@ -54,17 +55,18 @@ var _ driver.Backend = (*Backend)(nil)
 // New returns the lock table that conn leads to. It sends nothing. If cfg is invalid, every method
 // returns ErrInvalid. The Backend owns conn: Close closes it.
 func New(conn Conn, cfg *Config) *Backend {
-	return newBackend(conn, cfg, nil, nil)
+	return newBackend(conn, cfg, nil, nil, nil)
 }
 
-func newBackend(conn Conn, cfg *Config, m *membership, edit func(name, text string) string) *Backend {
+func newBackend(conn Conn, cfg *Config, m *membership, f *Format,
+	edit func(name, text string) string) *Backend {
 	if cfg == nil {
 		cfg = new(Config)
 	}
 	start := time.Now()
 	b := &Backend{
-		conn: &exchanger{Conn: conn}, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m,
-		scripts: load(conn.Cluster(), m, edit),
+		conn: &exchanger{Conn: conn}, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m, format: f,
+		scripts: load(conn.Cluster(), m, f, edit),
 		now:     func() time.Duration { return time.Since(start) },
 	}
 	b.waitReplicas, b.waitTimeout, b.err = cfg.WaitReplicas, cfg.WaitTimeout, checkReplicas(cfg)
@@ -83,8 +85,13 @@ func newBackend(conn Conn, cfg *Config, m *membership, edit func(name, text stri
 	return b
 }
 
-// Name returns "redis".
-func (b *Backend) Name() string { return "redis" }
+// Name returns "redis", or the name of the Format.
+func (b *Backend) Name() string {
+	if b.format != nil {
+		return b.format.Name
+	}
+	return "redis"
+}
 
 // Kinds returns driver.AllKinds.
 func (b *Backend) Kinds() driver.Kinds { return driver.AllKinds() }
@@ -117,21 +124,35 @@ func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hook
 		b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), patience: patience,
 		requests: map[string]request{}, streak: map[string]int8{}, hooks: hooks,
 	}
+	if b.format != nil {
+		s.announced.start(s)
+	}
 	if b.cluster {
 		// A missing permission or an unreachable server is reported now.
 		if _, err := b.Inspect(ctx, cfg.ID); err != nil {
 			return nil, err
 		}
 		s.subscriptions.start(s)
-		s.stop = s.subscriptions.close
+		s.stop = s.closing(s.subscriptions.close)
 		return s, nil
 	}
 	stop, err := b.conn.Subscribe(ctx, b.channel(cfg.ID), s.message, s.again)
 	if err != nil {
 		return nil, err
 	}
-	s.stop = stop
+	s.stop = s.closing(stop)
 	return s, nil
+}
+
+// closing adds to stop what ends the other subscriptions.
+func (s *session) closing(stop func()) func() {
+	if s.b.format == nil {
+		return stop
+	}
+	return func() {
+		s.announced.close()
+		stop()
+	}
 }
 
 // channel is the channel of a session.

@@ -50,7 +50,7 @@ func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 			a.own = a.own || holds[i].Lease != 0
 			s.requests[holds[i].ID] = a
 		}
-		if holds[i].Token != 0 && !a.group && holds[i].Lease == 0 {
+		if holds[i].Token != 0 && !a.group && holds[i].Lease == 0 && s.b.format == nil {
 			plain = append(plain, i)
 		} else {
 			other = append(other, i)
@@ -83,11 +83,7 @@ type exchanges struct {
 func (x *exchanges) batched(of []int, most int, plain bool) (all []batch) {
 	parts := [][]int{of}
 	if x.s.b.cluster {
-		parts = make([][]int, shards)
-		for _, i := range of {
-			n := shardOf(x.holds[i].Name)
-			parts[n] = append(parts[n], i)
-		}
+		parts = x.parted(of)
 	}
 	for _, of := range parts {
 		for chunk := range slices.Chunk(of, most) {
@@ -95,6 +91,21 @@ func (x *exchanges) batched(of []int, most int, plain bool) (all []batch) {
 		}
 	}
 	return all
+}
+
+// parted splits holds by the hash tag of their keys.
+func (x *exchanges) parted(of []int) (parts [][]int) {
+	at := map[string]int{}
+	for _, i := range of {
+		tag := x.s.b.tagOf(x.holds[i].Name)
+		n, known := at[tag]
+		if !known {
+			n = len(parts)
+			at[tag], parts = n, append(parts, nil)
+		}
+		parts[n] = append(parts[n], i)
+	}
+	return parts
 }
 
 // divided splits a batch by name.
@@ -219,7 +230,7 @@ func (s *session) renewal(holds []driver.Hold, b batch) Call {
 	c.free()
 	for _, j := range b.of {
 		h := &holds[j]
-		c := newCall().name(s.b.prefix, h.Name, kinds).padded(min(h.Token, maxToken), 16)
+		c := s.b.keys(h.Name, kinds).padded(min(h.Token, maxToken), 16)
 		if b.plain {
 			c.counted(h.ID)
 		} else {
@@ -274,16 +285,27 @@ func (s *session) prune() {
 
 // pruneSubscriptions ends subscriptions that nothing uses.
 func (s *session) pruneSubscriptions() {
+	if s.b.format != nil {
+		names := map[string]bool{}
+		s.mu.Lock()
+		for _, a := range s.requests {
+			if a.waits || a.token == 0 {
+				names[a.name] = true
+			}
+		}
+		s.mu.Unlock()
+		s.announced.prune(names, s.b.now())
+	}
 	if !s.b.cluster {
 		return
 	}
-	var busy [shards]bool
+	busy := map[string]bool{}
 	s.mu.Lock()
 	for _, a := range s.requests {
 		if a.waits || a.token == 0 {
-			busy[shardOf(a.name)] = true
+			busy[s.b.tagOf(a.name)] = true
 		}
 	}
 	s.mu.Unlock()
-	s.subscriptions.prune(&busy, s.b.now())
+	s.subscriptions.prune(busy, s.b.now())
 }

@@ -237,7 +237,7 @@ func (s *session) handOver(id string, a *request, token uint64) {
 // so its WAIT covers the grant; it does not prolong the lease. Without confirmation the waiter asks
 // again. If replicas still do not confirm the grant then, it is taken back.
 func (s *session) confirmed(name, id string, token uint64) {
-	c := newCall().name(s.b.prefix, name, "lzmt").str("confirm").end().str(id).end().padded(token, 16).end()
+	c := s.b.keys(name, "lzmt").str("confirm").end().str(id).end().padded(token, 16).end()
 	err := verdict(s.b.sure(s.b.life, s.patience, s.b.scripts.change, c, requester{}))
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
@@ -22,6 +23,15 @@ const (
 	granule   = 10 * time.Second  // unit of the floor of tokens; take.lua and release_fast.lua rely on its digits
 	lineBand  = 1_000_000_000_000 // scores of the queue are below it, deadlines above it; see state.lua
 )
+
+// floorLife returns how long a floor lives that serves one name only; 0: for ever, as those of
+// shards do.
+func floorLife(single bool) time.Duration {
+	if single {
+		return 24 * time.Hour
+	}
+	return 0
+}
 
 // scripts are the scripts of one Backend.
 type scripts struct {
@@ -54,8 +64,9 @@ var files = map[string]string{
 }
 
 // load assembles the scripts, for a Cluster or for one server; see guard in common.lua. If m is not
-// nil, they are those of a member of a quorum. If edit is not nil, it changes each text, for tests.
-func load(cluster bool, m *membership, edit func(name, text string) string) *scripts {
+// nil, they are those of a member of a quorum; if f is not nil, they keep its keys, too. If edit is
+// not nil, it changes each text, for tests.
+func load(cluster bool, m *membership, f *Format, edit func(name, text string) string) *scripts {
 	header := locals(
 		"RETAIN", retention.Milliseconds(),
 		"GRANULE", granule.Microseconds(),
@@ -64,11 +75,14 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 		"LINE", int64(lineBand),
 		"MAXTOKEN", fmt.Sprintf("%016d", maxToken),
 		"CLUSTER", cluster,
+		"INDEX", f == nil || !cluster, // else a name has a hash tag of its own, and so has its floor
+		"STAYS", f == nil, // the record of a set limit; else the other library's key tells the limit
+		"FLOORLIFE", floorLife(f != nil && cluster).Milliseconds(),
 	)
 	script := func(name string) *Script {
 		var text string
 		if m == nil {
-			text = header + body(files[name])
+			text = header + body(cmp.Or(formatFiles(f)[name], files[name]), f)
 		} else {
 			text = m.script(name, header)
 		}
@@ -92,14 +106,31 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 	return s
 }
 
+// formatFiles replaces files for scripts that keep the keys of a Format: they have no fast paths.
+func formatFiles(f *Format) map[string]string {
+	if f == nil {
+		return nil
+	}
+	return map[string]string{
+		"acquire": "hooks slow state common acquire",
+		"release": "hooks slow state common release",
+	}
+}
+
 // body returns the text of a script. If the script uses common.lua, that file and the script's own
-// text become the function that finish.lua runs; see state.lua.
-func body(names string) string {
+// text become the function that finish.lua runs; see state.lua. Common.lua has a place for the
+// functions of a Format.
+func body(names string, f *Format) string {
 	before, own, ok := strings.Cut(names, " common ")
 	if !ok {
 		return join(names)
 	}
-	return join(before) + "\nlocal function general()" + join("common "+own) + "end\n" + join("finish")
+	functions := join("format")
+	if f != nil {
+		functions = f.Lua
+	}
+	general := strings.Replace(join("common "+own), "--FORMAT\n", functions, 1)
+	return join(before) + "\nlocal function general()" + general + "end\n" + join("finish")
 }
 
 // join returns the text of files, one after the other.

@@ -17,6 +17,7 @@ type session struct {
 	ttl           time.Duration
 	stop          func()        // ends the subscription
 	subscriptions subscriptions // in a Cluster
+	announced     announcements // with a Format
 
 	patience time.Duration  // how long replicas are waited for
 	flights  sync.WaitGroup // exchanges that may take a place or a grant
@@ -50,6 +51,9 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
+	if err := s.b.checkFormat(req.Name, kindOf(req.Mode)); err != nil {
+		return reply, 0, err
+	}
 	number, again, err := s.register(req.ID,
 		request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0})
 	if err != nil {
@@ -59,7 +63,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	lease := driver.LeaseWithin(req.Lease, s.ttl)
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
 	if req.Mode == driver.Exclusive && s.canTake(req.Name) {
-		c := s.b.proposal(newCall().name(s.b.prefix, req.Name, "l"), want).micros(lease).micros(req.MinHold).end()
+		c := s.b.proposal(s.b.keys(req.Name, "l"), want).micros(lease).micros(req.MinHold).end()
 		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
 		v, err := s.b.take.run(ctx, s.patience, c, requester{s, req.Name, req.ID})
 		short, err := lacking(err)
@@ -75,7 +79,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		s.noteContended(req.Name)
 	}
 	// In a Cluster an unsubscribed session first asks without a place: mostly the name is free.
-	wait := req.Wait && (s.b.early || s.subscribed(req.Name))
+	wait := req.Wait && (s.b.early || s.subscribed(req.Name) && s.hears(req.Name, req.Mode, req.ReadWrite))
 	v, short, err := s.runAcquire(ctx, req, wait, px, want)
 	if wait != req.Wait && err == nil && v.Kind == List && len(v.List) > 0 && v.List[0].Int == 0 {
 		v, short, err = s.runAcquire(ctx, req, true, px, want)
@@ -125,19 +129,29 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	return reply, place, nil
 }
 
+// writer is the n of a write lock in the record of a place, if there is a Format. A mutex has 1.
+const writer = 2
+
 // runAcquire runs acquire.lua. short is not nil if replicas lack what it did.
 func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (
 	v Value, short *unreplicated, err error) {
 	session, err := s.listening(ctx, req.Name, wait)
+	if err == nil && wait {
+		err = s.hear(ctx, req.Name, req.Mode, req.ReadWrite)
+	}
 	if err != nil {
 		return Value{}, nil, err
 	}
-	c := newCall().name(s.b.prefix, req.Name, "lzmti")
+	n := req.N
+	if s.b.format != nil && req.ReadWrite && req.Mode == driver.Exclusive {
+		n = writer
+	}
+	c := s.b.keys(req.Name, "lzmti")
 	c.buf = append(c.buf, modes[req.Mode], '0')
 	if wait {
 		c.buf[len(c.buf)-1] = '1'
 	}
-	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(req.N), 10).
+	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(n), 10).
 		padded(uint64(req.Limit), 10)
 	c.micros(s.ttl)
 	s.b.proposal(c, want).end()
@@ -208,7 +222,7 @@ func (s *session) takenBack(ctx context.Context, name, id string) error {
 func (s *session) Cancel(ctx context.Context, name, id string) error {
 	s.unregister(id)
 	s.remembers(id, name)
-	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
+	c := s.b.keys(name, "lzmt").str(id).end()
 	return verdict(s.b.run(ctx, s.b.scripts.cancel, c))
 }
 
@@ -219,7 +233,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 // pass is Release with the token that a member of a quorum proposes for the next waiter.
 func (s *session) pass(ctx context.Context, h driver.Hold, keep time.Duration, want uint64) error {
 	if keep == 0 && h.Token > 0 && h.Token <= maxToken && s.canDrop(h) {
-		c := newCall().name(s.b.prefix, h.Name, "l").padded(h.Token, 16).end().counted(h.ID).end()
+		c := s.b.keys(h.Name, "l").padded(h.Token, 16).end().counted(h.ID).end()
 		v, err := s.b.drop.run(ctx, 0, c, requester{})
 		switch {
 		case err != nil:
@@ -251,7 +265,7 @@ func (b *Backend) release(ctx context.Context, h driver.Hold, keep time.Duration
 }
 
 func (b *Backend) releaseCall(h driver.Hold, keep time.Duration, want uint64) *call {
-	return b.proposal(newCall().name(b.prefix, h.Name, "lzmt").padded(h.Token, 16).micros(keep), want).end().counted(h.ID).
+	return b.proposal(b.keys(h.Name, "lzmt").padded(h.Token, 16).micros(keep), want).end().counted(h.ID).
 		end()
 }
 
@@ -259,7 +273,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	if h.Token > maxToken || h.Token == 0 {
 		return driver.ErrGone
 	}
-	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("downgrade").end().str(h.ID).end().padded(h.Token, 16).end()
+	c := s.b.keys(h.Name, "lzmt").str("downgrade").end().str(h.ID).end().padded(h.Token, 16).end()
 	err := verdict(s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{}))
 	if err == nil {
 		s.regroup(h.ID)
@@ -274,7 +288,7 @@ func (s *session) Reduce(ctx context.Context, h driver.Hold, n int) error {
 	if h.Token > maxToken || h.Token == 0 {
 		return driver.ErrGone
 	}
-	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("reduce").end().str(h.ID).end().padded(h.Token, 16).end().
+	c := s.b.keys(h.Name, "lzmt").str("reduce").end().str(h.ID).end().padded(h.Token, 16).end().
 		padded(uint64(n), 10).end()
 	return verdict(s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{}))
 }
@@ -291,7 +305,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 		return err
 	}
 	defer s.flights.Done()
-	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("adopt").end().str(h.ID).end().padded(h.Token, 16).end().
+	c := s.b.keys(h.Name, "lzmt").str("adopt").end().str(h.ID).end().padded(h.Token, 16).end().
 		micros(s.ttl).end().str(s.id).end().str(id).end().str(info).end()
 	v, err := s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{s, h.Name, id})
 	if _, failed := lacking(err); failed == nil && v.Kind == Int && v.Int == 3 {
@@ -349,7 +363,7 @@ func (s *session) end(ctx context.Context, requests map[string]request) (err err
 		if a.token > 1 {
 			script, c = s.b.scripts.release, s.b.releaseCall(driver.Hold{Name: a.name, ID: id, Token: a.token}, 0, 0)
 		} else {
-			c = newCall().name(s.b.prefix, a.name, "lzmt").str(id).end()
+			c = s.b.keys(a.name, "lzmt").str(id).end()
 		}
 		c.done()
 		built, calls = append(built, c), append(calls, Call{script, c.keyList(), c.argList()})

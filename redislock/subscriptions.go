@@ -19,8 +19,8 @@ type subscriptions struct {
 	end context.CancelFunc
 
 	mu     sync.Mutex
-	shards map[int]*subscription
-	plain  *subscription // serves all shards if there are no sharded channels
+	tags   map[string]*subscription // by the hash tag of a shard
+	plain  *subscription            // serves all shards if there are no sharded channels
 	closed bool
 	ending sync.WaitGroup
 }
@@ -39,7 +39,7 @@ type subscription struct {
 const idleAfter = 30 * time.Second
 
 func (e *subscriptions) start(s *session) {
-	e.in, e.shards = s, map[int]*subscription{}
+	e.in, e.tags = s, map[string]*subscription{}
 	e.ctx, e.end = context.WithCancel(context.Background())
 }
 
@@ -49,7 +49,7 @@ func (s *session) listening(ctx context.Context, name string, wait bool) (string
 	if !s.b.cluster || !wait {
 		return s.id, nil
 	}
-	mark, err := s.subscriptions.listen(ctx, shardOf(name))
+	mark, err := s.subscriptions.listen(ctx, s.b.tagOf(name))
 	return mark + s.id, err
 }
 
@@ -61,7 +61,7 @@ func (s *session) subscribed(name string) bool {
 	e := &s.subscriptions
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.shards[shardOf(name)]
+	l := e.tags[s.b.tagOf(name)]
 	if l == nil || l.ended != nil {
 		return false
 	}
@@ -74,18 +74,18 @@ func (s *session) subscribed(name string) bool {
 }
 
 // listen returns when the subscription for a shard stands.
-func (e *subscriptions) listen(ctx context.Context, shard int) (mark string, err error) {
+func (e *subscriptions) listen(ctx context.Context, tag string) (mark string, err error) {
 	for {
 		e.mu.Lock()
 		if e.closed {
 			e.mu.Unlock()
 			return "", driver.ErrClosed
 		}
-		l, known := e.shards[shard]
+		l, known := e.tags[tag]
 		if !known {
 			l = &subscription{ready: make(chan struct{})}
-			e.shards[shard] = l
-			e.ending.Go(func() { e.open(l, shard) })
+			e.tags[tag] = l
+			e.ending.Go(func() { e.open(l, tag) })
 		}
 		l.used = e.in.b.now()
 		wait := l.ready
@@ -108,22 +108,20 @@ func (e *subscriptions) listen(ctx context.Context, shard int) (mark string, err
 }
 
 // open subscribes, for all callers that wait for l.
-func (e *subscriptions) open(l *subscription, shard int) {
+func (e *subscriptions) open(l *subscription, tag string) {
 	ctx, cancel := context.WithTimeout(e.ctx, sharedFor)
 	defer cancel()
 	s := e.in
-	c := newCall().tag(s.b.prefix, shard).str("s:").str(s.id).end().done()
-	channel := c.strs[0]
-	c.free()
+	channel := s.b.prefix + "{" + tag + "}:s:" + s.id
 	l.mark = "+"
-	l.stop, l.err = s.b.conn.SubscribeShard(ctx, channel, s.message, func() { s.againIn(shard) })
+	l.stop, l.err = s.b.conn.SubscribeShard(ctx, channel, s.message, func() { s.againIn(tag) })
 	if NoShards(l.err) {
 		l.mark, l.stop = "-", nil
 		l.err = e.openPlain(ctx)
 	}
 	if l.err != nil {
 		e.mu.Lock()
-		delete(e.shards, shard)
+		delete(e.tags, tag)
 		e.mu.Unlock()
 	}
 	close(l.ready)
@@ -154,19 +152,19 @@ func (e *subscriptions) openPlain(ctx context.Context) error {
 
 // prune ends the subscriptions of shards that were not used lately. busy are the shards with
 // waiters.
-func (e *subscriptions) prune(busy *[shards]bool, now time.Duration) {
+func (e *subscriptions) prune(busy map[string]bool, now time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return
 	}
-	for shard, l := range e.shards {
+	for tag, l := range e.tags {
 		select {
 		case <-l.ready:
 		default:
 			continue
 		}
-		if busy[shard] || now-l.used < idleAfter || l.ended != nil || l.err != nil {
+		if busy[tag] || now-l.used < idleAfter || l.ended != nil || l.err != nil {
 			continue
 		}
 		l.ended = make(chan struct{})
@@ -175,7 +173,7 @@ func (e *subscriptions) prune(busy *[shards]bool, now time.Duration) {
 				l.stop()
 			}
 			e.mu.Lock()
-			delete(e.shards, shard)
+			delete(e.tags, tag)
 			e.mu.Unlock()
 			close(l.ended)
 		})
@@ -190,7 +188,7 @@ func (e *subscriptions) close() {
 	e.end()
 	e.ending.Wait() // no other can start now
 	var all sync.WaitGroup
-	for _, l := range e.shards {
+	for _, l := range e.tags {
 		if l.stop != nil {
 			all.Go(l.stop)
 		}

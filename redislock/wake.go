@@ -205,14 +205,14 @@ func (a *request) doubts(token uint64) bool {
 }
 
 // again wakes every waiter, because messages may have been missed.
-func (s *session) again() { s.againIn(-1) }
+func (s *session) again() { s.againIn("") }
 
-// againIn is again for one shard, or for all with -1.
-func (s *session) againIn(shard int) {
+// againIn is again for the names with one hash tag, or for all with "".
+func (s *session) againIn(tag string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, a := range s.requests {
-		if shard >= 0 && shardOf(a.name) != shard {
+		if tag != "" && s.b.tagOf(a.name) != tag {
 			continue
 		}
 		if a.waits {

@@ -49,6 +49,11 @@ if line then
 end
 
 if not joined then
+  local other = conflict(mode, n, max_)
+  if other then
+    save()
+    return other
+  end
   if mode == 'p' and max_ == 0 and (st == 'F' or st == 'P' and not set) then
     save()
     return -1
@@ -64,15 +69,15 @@ if not joined then
   if not line and fits(mode, n) then
     local new = fresh
     local token = give(id, mode, n, now + ttl, hold, owner)
-    -- The index serves many names, so a damaged index must not fail this one.
-    if new then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
+    if new then enlist() end
     save()
-    if not new then return token end
+    if not new or not INDEX then return token end
     return {token, unpack(redis.pcall('ZRANDMEMBER', KEYS[5], 2))}
   end
   if wait then
     putPlace(id, now + ttl, now, hold, mode, n, owner, write('HINCRBY', KM, 's', 1))
     line, joined, dirty = true, true, true
+    if st == 'F' then st = mode == 'p' and 'P' or 'S' end -- the other library's holder is in the way
   end
 end
 local r = {0, retry(), joined and ahead(id) or waiters(), last}
@@ -85,6 +90,8 @@ elseif count > 0 then
   local t, e, k, s, m, o = getHold(hid, true)
   local _, q = field(o, 1)
   r[5] = {hid, st, m, t, now - s, retry(), e <= now and 1 or 0, sub(o, q)}
+else
+  r[5] = others(1)[1]
 end
 r[#r + 1] = place(joined and id)
 save()

@@ -22,14 +22,15 @@ end
 if what == 'limit' then
   local n = num(ARGV[2])
   if st ~= 'F' and st ~= 'P' then return done(kind()) end
+  local other = limitTo(n)
+  if other then return done(other) end
   if n == 0 and not set then return done(1) end
   if n > 0 then
     if st == 'F' then
       forget() -- left over from an eviction or a deletion; also the first write, which needs no memory
       st, used, count = 'P', 0, 0
     end
-    -- The index serves many names, so a damaged index must not fail this one.
-    if fresh then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
+    if fresh then enlist() end
     limit = n
   end
   set = n > 0
@@ -56,6 +57,7 @@ if what == 'break' then
       end
     end
   end
+  found = found or breakOther(token)
   if found then advance() end
   return done(found and 0 or 1)
 end
@@ -66,6 +68,7 @@ if what == 'remove' then
   write('SETRANGE', KL, 0, 'F2') -- z and m will be removed; see unsettle
   notifyAll(0)
   forget()
+  removeLatch()
   st, count, dirty = 'F', 0, true
   advance()
   return done(0)

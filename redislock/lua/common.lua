@@ -40,7 +40,28 @@ local function extend(key, ms)
   end
 end
 
+local function len2(s)
+  return fmt('%02d', #s) .. s
+end
+
+-- field reads a string after its length in two digits.
+local function field(s, from)
+  local n = num(sub(s, from, from + 1))
+  if not n or #s < from + 1 + n then damaged(KL, 'a record of the name is cut short') end
+  return sub(s, from + 2, from + 1 + n), from + 2 + n
+end
+
+-- forget removes z and m. The script must not read them after that.
+local function forget()
+  write('DEL', KZ, KM)
+  guarded = false
+end
+
+local getHold -- returns token, lease end, keep time, since, n, owner of a group's grant
+
+--FORMAT
 local function put()
+  settle()
   local v = st .. (line and '1' or '0') .. fmt('%016.0f', last)
   local stay = reach
   if st == 'X' then
@@ -59,7 +80,7 @@ local function put()
     ms = left >= ms and left or ms + RETAIN -- more than needed, so that it is rarely needed
     if (reach > 0 or st == 'L') and extend(KZ, ms) then extend(KM, ms) end -- m lives as long as z, or longer
   end
-  if set then write('SET', KL, v) else write('SET', KL, v, 'PX', fmt('%.0f', ms)) end
+  if set and STAYS then write('SET', KL, v) else write('SET', KL, v, 'PX', fmt('%.0f', ms)) end
   dirty, marked = false, false
 end
 
@@ -71,15 +92,16 @@ local function save()
     write('HDEL', KM, '!')
   end
   guarded = false
+  announce()
   local messages = outbox
   outbox = nil
   for _, m in ipairs(messages or {}) do call(m[1], m[2], m[3]) end
 end
 
--- forget removes z and m. The script must not read them after that.
-local function forget()
-  write('DEL', KZ, KM)
-  guarded = false
+-- setFloor writes the floor of the shard's tokens.
+local function setFloor(f)
+  local v = fmt('%016.0f%016.0f', f, now)
+  if FLOORLIFE > 0 then write('SET', KT, v, 'PX', FLOORLIFE) else write('SET', KT, v) end
 end
 
 -- floorOf returns the floor of the shard's tokens and when it was written. A damaged floor counts
@@ -103,11 +125,11 @@ local function mint()
   if new or g > floor(last / GRANULE) then
     local f, at = floorOf()
     if g > f then
-      write('SET', KT, fmt('%016.0f%016.0f', g, now))
+      setFloor(g)
     elseif new then
       if now < at or now - at >= 2 * GRANULE then -- the clock was set back
         f = f + 1
-        write('SET', KT, fmt('%016.0f%016.0f', f, now))
+        setFloor(f)
       end
       token = max(token, f * GRANULE)
     end
@@ -117,27 +139,16 @@ local function mint()
   return token
 end
 
-local function len2(s)
-  return fmt('%02d', #s) .. s
-end
-
--- field reads a string after its length in two digits.
-local function field(s, from)
-  local n = num(sub(s, from, from + 1))
-  if not n or #s < from + 1 + n then damaged(KL, 'a record of the name is cut short') end
-  return sub(s, from + 2, from + 1 + n), from + 2 + n
-end
-
 -- putHold writes a grant of a group. owner is its session and info.
 local function putHold(id, token, e, k, s, n, owner)
   write('ZADD', KZ, fmt('%.0f', (e > now and e or k) - SHIFT), 'h' .. id)
   write('HSET', KM, 'h' .. id, fmt('%016.0f%016.0f%016.0f%016.0f%010.0f', token, e, k, s, n) .. owner)
   reach = max(reach, e, k)
+  keepHold(id, n, max(e, k))
 end
 
--- getHold returns token, lease end, keep time, since, n, owner of a group's grant. must: z has the
--- grant.
-local function getHold(id, must)
+-- must: z has the grant.
+getHold = function(id, must)
   local r = call('HGET', KM, 'h' .. id)
   if not r then
     if must then damaged(KM, 'the record of a grant is missing') end
@@ -145,12 +156,15 @@ local function getHold(id, must)
   end
   local _, to = find(r, '^%d+')
   if not to or to < 76 or sub(r, 1, 16) > MAXTOKEN then damaged(KM, 'the record of a grant cannot be read') end
-  return num(sub(r, 1, 16)), num(sub(r, 17, 32)), num(sub(r, 33, 48)), num(sub(r, 49, 64)), num(sub(r, 65, 74)), sub(r, 75)
+  local e, k, n = num(sub(r, 17, 32)), num(sub(r, 33, 48)), num(sub(r, 65, 74))
+  if not present(id, n, max(e, k)) then e, k = 0, 0 end
+  return num(sub(r, 1, 16)), e, k, num(sub(r, 49, 64)), n, sub(r, 75)
 end
 
 local function removeHold(id)
   guard()
   unsettle()
+  loseHold(id)
   write('HDEL', KM, 'h' .. id)
   write('ZREM', KZ, 'h' .. id)
 end
@@ -226,6 +240,7 @@ local function load(l, z, m, t, v)
   dirty, fresh, stored, marked, reach, used, count, limit, set = false, not v, v, false, 0, 0, 0, 0, false
   if not v then
     st, line, last = 'F', false, 0
+    observe()
     return
   end
   local _, to = find(v, '^[FXSPL][012]%d+')
@@ -245,6 +260,7 @@ local function load(l, z, m, t, v)
     and (call('EXISTS', z, m) < 2 or count > 0 and call('ZCOUNT', z, '-inf', 0) ~= count) then
     repair()
   end
+  observe()
 end
 
 local function head()
@@ -263,9 +279,9 @@ local function ahead(id)
 end
 
 local function fits(mode, n)
-  if mode == 'p' then return used + n <= limit end
+  if mode == 'p' then return used + n <= limit and admits(mode, n) end
   if st == 'X' then return false end
-  return mode == 's' or count == 0
+  return (mode == 's' or count == 0) and admits(mode, n)
 end
 
 -- setAside renames a grant of a group that has ended but is kept: its id is in use again.
@@ -278,7 +294,7 @@ end
 
 -- give makes id a holder of the name. owner: the session's id with its length, info.
 local function give(id, mode, n, e, hold, owner)
-  local token = mint()
+  local token = claim(mode, n, mint())
   local k = hold > 0 and now + hold or 0
   if mode == 'x' then
     st, exp, keep, since, tail, used, count = 'X', e, k, now, len2(id) .. owner, 0, 0
@@ -292,13 +308,20 @@ local function give(id, mode, n, e, hold, owner)
   return token
 end
 
+-- enlist adds the name to the index, if it is new here. The index serves many names, so a damaged
+-- index must not fail this one. A name with a hash tag of its own has no index.
+local function enlist()
+  if INDEX then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
+end
+
 -- channel returns the channel of a session, and how to publish there. The session's first character
 -- gives the kind of channel; see layout.go.
 local function channel(session)
   local kind = sub(session, 1, 1)
   if kind == '+' then return sub(KT, 1, -2) .. 's:' .. sub(session, 2), 'SPUBLISH', 'SHARDNUMSUB' end
-  if kind == '-' then return sub(KT, 1, -7) .. 's:' .. sub(session, 2), 'PUBLISH' end
-  return sub(KT, 1, -7) .. 's:' .. session, 'PUBLISH', 'NUMSUB'
+  local prefix = sub(KT, 1, find(KT, '{', 1, true) - 1)
+  if kind == '-' then return prefix .. 's:' .. sub(session, 2), 'PUBLISH' end
+  return prefix .. 's:' .. session, 'PUBLISH', 'NUMSUB'
 end
 
 -- subscribed reports whether a session is subscribed at this server. Subscribers at replicas and
@@ -338,7 +361,10 @@ end
 local function advance()
   if st == 'F' or st == 'L' then return end
   if st == 'X' then
-    if exp <= now and keep <= now then st, dirty = 'F', true end
+    if exp <= now and keep <= now then
+      st, dirty = 'F', true
+      settle()
+    end
   elseif count > 0 then
     for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', fmt('%.0f', now - SHIFT))) do
       local id = sub(h, 2)
@@ -365,7 +391,7 @@ local function advance()
       local deadline, _, hold, mode, n, owner = getPlace(id)
       if not mode then
         dropPlace(id)
-      elseif fits(mode, n) then
+      elseif fits(mode, n) and not yields() then
         grantNext(id, mode, n, deadline, hold, owner)
       else
         break
@@ -373,12 +399,13 @@ local function advance()
     end
   end
   if not line and count == 0 and st ~= 'X' and st ~= 'F' and not set then st, dirty = 'F', true end
+  if line and st == 'F' then st, dirty = 'S', true end -- the other library's holder is in the way
 end
 
 -- retry returns how many microseconds are left until the first grant ends; 0: there is none.
 local function retry()
   if st == 'X' then return (exp > now and exp or keep) - now end
-  if count == 0 then return 0 end
+  if count == 0 then return othersLeft() end
   return call('ZRANGE', KZ, 0, 0, 'WITHSCORES')[2] + SHIFT - now
 end
 

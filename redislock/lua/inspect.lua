@@ -39,6 +39,10 @@ local function describe()
     end
   end
   if looking and st ~= 'L' and not set and #holders + #places == 0 then st = 'F' end
+  for _, h in ipairs(others(num(ARGV[1]))) do
+    holders[#holders + 1] = h
+    if st == 'F' then st = h[2] == 'p' and 'P' or 'X' end
+  end
   return {set and 'Ps' or st, limit, count, last, looking and alive or waiters(), holders, places}
 end
 

@@ -7,6 +7,11 @@
 local what, id = ARGV[1], ARGV[2]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
+local other = knowLatch()
+if other then
+  save()
+  return other
+end
 
 if what == 'set' then
   if st == 'L' then
@@ -20,8 +25,8 @@ if what == 'set' then
   end
   forget()
   st, count, dirty = 'L', num(ARGV[2]), true
-  -- The index serves many names, so a damaged index must not fail this one.
-  if fresh then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
+  setLatch()
+  if fresh then enlist() end
   save()
   return 1
 end
@@ -50,7 +55,7 @@ end
 
 if call('HEXISTS', KM, 'd' .. id) == 0 then
   unsettle()
-  if count > 0 then count = count - 1 end
+  if count > 0 then countLatch() end
   write('HSET', KM, 'd' .. id, 1, 'c', fmt('%.0f', count)) -- repair reads c
   if count == 0 then notifyAll(1) end
 end

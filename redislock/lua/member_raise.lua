@@ -20,7 +20,7 @@ if to > has then
   last, dirty = to, true
   local g = floor(to / GRANULE)
   if g > floor(before / GRANULE) then
-    if g > floorOf() then write('SET', KT, fmt('%016.0f%016.0f', g, now)) end
+    if g > floorOf() then setFloor(g) end
   end
 else
   to = has -- a repeated request

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -109,23 +110,30 @@ func harness(server *testenv.RedisServer, only []string,
 		Refuse: refusals(func() *testenv.RedisServer { return server }),
 		Damage: damages(func(string) *testenv.RedisServer { return server }),
 		Forger: forger(func(string) *testenv.RedisServer { return server }, false, true),
-		Open: func(t testing.TB) drivertest.Conn {
-			t.Helper()
-			proxy := testenv.Proxy(t, server.Addr)
-			b := redislock.New(dial(t, proxy.Addr), nil)
-			t.Cleanup(func() { _ = b.Close() })
-			return drivertest.Conn{
-				Backend:     b,
-				Kill:        proxy.Refuse,
-				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
-				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
-				Hold:        proxy.Hold,
-				Forget:      proxy.Forget,
-			}
-		},
+		Open: proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
+			return redislock.New(dial(t, addr), nil)
+		}),
 		Restart: func(t testing.TB) {
 			t.Helper()
 			server.Restart(true)
 		},
+	}
+}
+
+// proxied opens backends of the server at addr, each through a proxy of its own.
+func proxied(addr string, open func(t testing.TB, addr string) driver.Backend) func(testing.TB) drivertest.Conn {
+	return func(t testing.TB) drivertest.Conn {
+		t.Helper()
+		proxy := testenv.Proxy(t, addr)
+		b := open(t, proxy.Addr)
+		t.Cleanup(func() { _ = b.Close() })
+		return drivertest.Conn{
+			Backend:     b,
+			Kill:        proxy.Refuse,
+			Cut:         func() func() { proxy.Hole(); return proxy.Heal },
+			DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+			Hold:        proxy.Hold,
+			Forget:      proxy.Forget,
+		}
 	}
 }

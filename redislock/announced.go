@@ -1,0 +1,176 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// announcements are the subscriptions of a session to the channels of another library; see Format.
+// The session subscribes before a request waits, and unsubscribes when no request has used the
+// channel for a while.
+type announcements struct {
+	in  *session
+	ctx context.Context // of what is under way; ends with close
+	end context.CancelFunc
+
+	mu       sync.Mutex
+	channels map[string]*announcement
+	closed   bool
+	ending   sync.WaitGroup
+}
+
+type announcement struct {
+	name  string
+	all   bool          // a message is for every waiter, else for one
+	ready chan struct{} // closed when the subscription stands, or has failed
+	err   error         // why it failed
+	stops []func()
+	used  time.Duration // when a request last needed it
+}
+
+func (e *announcements) start(s *session) {
+	e.in, e.channels = s, map[string]*announcement{}
+	e.ctx, e.end = context.WithCancel(context.Background())
+}
+
+// hears reports whether the session is subscribed to what a request of this mode needs; mode 0: of a
+// latch.
+func (s *session) hears(name string, mode driver.Mode, rw bool) bool {
+	if s.b.format == nil {
+		return true
+	}
+	e := &s.announced
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.channels[s.b.format.Channel(name, mode, rw)]
+	if l == nil {
+		return false
+	}
+	select {
+	case <-l.ready:
+		l.used = s.b.now()
+		return l.err == nil
+	default:
+		return false
+	}
+}
+
+// hear subscribes to what a request of this mode needs, and returns when that stands.
+func (s *session) hear(ctx context.Context, name string, mode driver.Mode, rw bool) error {
+	if s.b.format == nil {
+		return nil
+	}
+	e, channel := &s.announced, s.b.format.Channel(name, mode, rw)
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return driver.ErrClosed
+	}
+	l, known := e.channels[channel]
+	if !known {
+		l = &announcement{name: name, all: mode == 0, ready: make(chan struct{})}
+		e.channels[channel] = l
+		e.ending.Go(func() { e.open(l, channel) })
+	}
+	l.used = s.b.now()
+	e.mu.Unlock()
+	select {
+	case <-l.ready:
+		return l.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
+	}
+}
+
+// open subscribes, for all callers that wait for l. In a Cluster the other library may use either
+// kind of channel.
+func (e *announcements) open(l *announcement, channel string) {
+	ctx, cancel := context.WithTimeout(e.ctx, sharedFor)
+	defer cancel()
+	heard := func(string) { e.in.announcedBy(l) }
+	again := func() { e.in.announcedBy(l) }
+	stop, err := e.in.b.conn.Subscribe(ctx, channel, heard, again)
+	if err == nil {
+		l.stops = append(l.stops, stop)
+		if e.in.b.cluster {
+			stop, err = e.in.b.conn.SubscribeShard(ctx, channel, heard, again)
+			if err == nil {
+				l.stops = append(l.stops, stop)
+			} else if NoShards(err) {
+				err = nil
+			}
+		}
+	}
+	if l.err = err; err != nil {
+		e.mu.Lock()
+		delete(e.channels, channel)
+		e.mu.Unlock()
+		l.stop()
+	}
+	close(l.ready)
+}
+
+func (l *announcement) stop() {
+	for _, stop := range l.stops {
+		stop()
+	}
+}
+
+// announcedBy wakes who waits for l's name: one waiter, whose question makes the store serve the whole
+// queue, or all of them.
+func (s *session) announcedBy(l *announcement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := ""
+	for id, a := range s.requests {
+		switch {
+		case a.name != l.name:
+		case a.waits && l.all:
+			a.wake.Put(0)
+		case a.waits && (first == "" || a.asked < s.requests[first].asked):
+			first = id
+		case !a.waits && a.token == 0:
+			a.nudge = true
+			s.requests[id] = a
+		}
+	}
+	if first != "" {
+		s.requests[first].wake.Put(0)
+	}
+}
+
+// prune ends the subscriptions that were not used lately. busy are the names with waiters.
+func (e *announcements) prune(busy map[string]bool, now time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for channel, l := range e.channels {
+		select {
+		case <-l.ready:
+		default:
+			continue
+		}
+		if e.closed || busy[l.name] || now-l.used < idleAfter {
+			continue
+		}
+		delete(e.channels, channel)
+		e.ending.Go(l.stop)
+	}
+}
+
+// close ends all subscriptions.
+func (e *announcements) close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.end()
+	e.ending.Wait() // no other can start now
+	var all sync.WaitGroup
+	for _, l := range e.channels {
+		all.Go(l.stop)
+	}
+	all.Wait()
+}

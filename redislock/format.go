@@ -1,0 +1,71 @@
+package redislock
+
+import (
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// A Format makes a Backend share its locks with another lock library. The Backend keeps its own
+// record of a name, and beside it the keys of the other library. The scripts change both in one
+// step. So a name has one holder, whichever library it uses; the queue, the tokens and the
+// descriptions are those of the record.
+//
+// Package redisson has the one that exists.
+type Format struct {
+	// Name is what Backend.Name returns.
+	Name string
+
+	// Lua takes the place of lua/format.lua: it has the same functions.
+	Lua string
+
+	// Check returns an ErrInvalid for a name that the other library cannot use as this kind. Unused:
+	// the kind does not matter.
+	Check func(name string, kind driver.Kind, cluster bool) error
+
+	// Tag returns the hash tag of the other library's keys. In a Cluster all keys of a name have it.
+	Tag func(name string) string
+
+	// Channel returns the channel on which the other library announces that name may be free for a
+	// request of this mode; mode 0: that a latch has reached zero. rw is Request.ReadWrite.
+	Channel func(name string, mode driver.Mode, rw bool) string
+}
+
+// NewFormat is New with a Format. The Backend has no fast paths: every change of a lock changes the
+// other library's keys, too.
+func NewFormat(conn Conn, cfg *Config, f *Format) *Backend {
+	return newBackend(conn, cfg, nil, f, nil)
+}
+
+// tagged reports whether the keys of a name have a hash tag of their own, and no shard's.
+func (b *Backend) tagged() bool { return b.format != nil && b.cluster }
+
+// tagOf returns the hash tag of the keys of name.
+func (b *Backend) tagOf(name string) string {
+	if b.tagged() {
+		return b.format.Tag(name)
+	}
+	return shardTags[shardOf(name)]
+}
+
+// keys begins a call with the keys of name, one for each letter of kinds.
+func (b *Backend) keys(name, kinds string) *call {
+	if b.tagged() {
+		return newCall().tagged(b.prefix, b.format.Tag(name), name, kinds)
+	}
+	return newCall().name(b.prefix, name, kinds)
+}
+
+// checkFormat returns why the format does not allow name as this kind, or nil.
+func (b *Backend) checkFormat(name string, kind driver.Kind) error {
+	if b.format == nil {
+		return nil
+	}
+	return b.format.Check(name, kind, b.cluster)
+}
+
+// kindOf returns what a request of this mode makes of a name.
+func kindOf(m driver.Mode) driver.Kind {
+	if m == driver.Permits {
+		return driver.Semaphore
+	}
+	return driver.Lock
+}

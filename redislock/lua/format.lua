@@ -1,0 +1,56 @@
+-- The functions of a Format, for a Backend that has none: no other library's keys are kept.
+-- Package redisson has the others. See Format.
+
+-- observe compares the record that was loaded with the other library's keys. An exclusive grant that
+-- they do not have has ended.
+local function observe() end
+
+-- settle makes the keys agree with the record as to the exclusive grant.
+local function settle() end
+
+-- present reports whether the keys have a group's grant, which ends at till.
+local function present(id, n, till) return true end
+
+-- keepHold gives a group's grant to the keys, with n permits, until till.
+local function keepHold(id, n, till) end
+
+-- loseHold takes a group's grant from the keys.
+local function loseHold(id) end
+
+-- admits reports whether the other library's holders leave room for a request.
+local function admits(mode, n) return true end
+
+-- yields reports whether the other library's waiters have a turn, so that nobody is handed the name.
+local function yields() return false end
+
+-- claim returns the token of a new grant. token is the least that is allowed.
+local function claim(mode, n, token) return token end
+
+-- conflict describes what the other library uses the name as, if the request wants something else.
+local function conflict(mode, n, limit) end
+
+-- others returns up to n holders of the other library, as inspect.lua describes them.
+local function others(n) return {} end
+
+-- othersLeft returns how many microseconds are left until one of them may end; 0: not known.
+local function othersLeft() return 0 end
+
+-- breakOther ends the grant of the other library that has this token, and reports whether there is
+-- one.
+local function breakOther(token) return false end
+
+-- limitTo makes n the limit of a semaphore; 0: it is removed with the last user. It returns a text if
+-- the other library uses the name as something else.
+local function limitTo(n) end
+
+-- knowLatch looks whether the other library has the latch. It returns a text as limitTo does.
+local function knowLatch() end
+
+-- setLatch creates a latch, countLatch takes one from it, removeLatch removes it.
+local function setLatch() end
+local function countLatch() count = count - 1 end
+local function removeLatch() end
+
+-- announce sends messages to the other library's waiters.
+local function announce() end
+

@@ -1,0 +1,41 @@
+// Package redisson keeps locks in the format of Redisson, a library for Java. So Go and Java
+// programs that use the same Redis exclude each other.
+//
+//	conn, err := rueidisconn.Dial("redis://localhost:6379")
+//	client, err := holdfast.New(ctx, redisson.New(conn, nil), nil)
+//
+// A Mutex is an RLock of the same name, an RWMutex an RReadWriteLock, a Semaphore an
+// RPermitExpirableSemaphore, a Latch an RCountDownLatch. With [Config] a Mutex is an RFencedLock and
+// a Semaphore an RSemaphore. A name must have one kind in Go and in Java.
+//
+// # How it works
+//
+// The store keeps its own record of each name, as package redislock does: the queue of Go's waiters,
+// fencing tokens, and texts for people. Beside it are Redisson's keys, which are the name itself and
+// those that Redisson makes of it. Every script changes both in one step. A lock is granted only if
+// Redisson's keys allow it. A grant that Redisson's keys no longer have has ended: a forceUnlock in
+// Java, or a deleted key, is told to the holder as a loss.
+//
+// The end of a lock is announced on Redisson's channels, in a Cluster with PUBLISH and SPUBLISH. A
+// session that waits listens there.
+//
+// # Limits of the format
+//
+//   - Redisson's locks have no order of arrival: a client in Java may overtake Go's waiters, which
+//     are in order among themselves. Go's waiters that hand a lock on among themselves leave it free
+//     for all every fourth time, if anybody else listens.
+//   - RLock has no fencing token. A grant of ours has one. It is larger than all earlier ones of ours,
+//     and than those of an RFencedLock of that name.
+//   - An RReadWriteLock does not prefer writers: readers in Java enter while a writer waits. In Go
+//     they do not.
+//   - The limit of a semaphore is the number of its permits in Redisson, held or free. The first
+//     request sets it, as trySetPermits does, and it stays.
+//   - RSemaphore has no owners. Permits of a Go holder that died are given back. Those of a client in
+//     Java are not, and nobody knows the limit.
+//   - RPermitExpirableSemaphore compares leases with the clock of the client in Java. A clock that is
+//     ahead by more than what is left of a lease gives the permit away.
+//   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.
+//   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check].
+//
+// Source: Redisson 4.7.0 and its changes since 3.24.1; docs/redisson.md has the support table.
+package redisson

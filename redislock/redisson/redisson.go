@@ -1,0 +1,90 @@
+package redisson
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// Config configures the format. The zero value, or nil, works.
+type Config struct {
+	redislock.Config
+
+	// Fenced makes a Mutex an RFencedLock. Its token then counts for Go and Java. Without it a Mutex
+	// is an RLock, and raises the token of an RFencedLock that has the name.
+	Fenced bool
+
+	// PlainSemaphores makes a Semaphore an RSemaphore, else it is an RPermitExpirableSemaphore. The two
+	// do not exclude each other.
+	PlainSemaphores bool
+}
+
+//go:embed format.lua
+var format string
+
+// New returns the lock table that conn leads to, shared with Redisson. It sends nothing. If cfg is
+// invalid, every method returns ErrInvalid. The Backend owns conn: Close closes it.
+func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
+	if cfg == nil {
+		cfg = new(Config)
+	}
+	return redislock.NewFormat(conn, &cfg.Config, &redislock.Format{
+		Name:    "redisson",
+		Lua:     fmt.Sprintf("local FENCED, PLAIN = %t, %t\n%s", cfg.Fenced, cfg.PlainSemaphores, format),
+		Check:   Check,
+		Tag:     tag,
+		Channel: channel,
+	})
+}
+
+// Check returns an ErrInvalid if Redisson cannot use name. That is so only in a Cluster, if Redisson's
+// keys of the name are not in one slot: if a brace has no partner, if there is nothing between two
+// braces, or, for a latch, if there is any brace.
+func Check(name string, kind driver.Kind, cluster bool) error {
+	open := strings.IndexByte(name, '{')
+	switch {
+	case !cluster || !strings.ContainsAny(name, "{}"):
+		return nil
+	case kind == driver.Latch:
+		return fmt.Errorf("%w name %q: in a Cluster Redisson cannot use braces in the name of a latch", driver.ErrInvalid,
+			name)
+	case open < 0 || strings.IndexByte(name[open:], '}') < 2:
+		return fmt.Errorf("%w name %q: in a Cluster Redisson needs text between { and }, or no braces", driver.ErrInvalid,
+			name)
+	}
+	return nil
+}
+
+// tag returns the hash tag of name.
+func tag(name string) string {
+	if open := strings.IndexByte(name, '{'); open >= 0 {
+		if length := strings.IndexByte(name[open:], '}'); length > 1 {
+			return name[open+1 : open+length]
+		}
+	}
+	return name
+}
+
+// prefixed makes the name of a key or channel as Redisson does.
+func prefixed(prefix, name string) string {
+	if strings.ContainsRune(name, '{') {
+		return prefix + ":" + name
+	}
+	return prefix + ":{" + name + "}"
+}
+
+// channel returns where the end of a lock is announced.
+func channel(name string, mode driver.Mode, rw bool) string {
+	switch {
+	case mode == 0:
+		return "redisson_countdownlatch__channel__{" + name + "}"
+	case mode == driver.Permits:
+		return prefixed("redisson_sc", name)
+	case mode == driver.Shared || rw:
+		return prefixed("redisson_rwlock", name)
+	}
+	return prefixed("redisson_lock__channel", name)
+}
