@@ -22,7 +22,7 @@ func TestHolderDies(t *testing.T) {
 
 func (w *world) holderDies(d direction) {
 	w.t.Helper()
-	kinds := []string{"mutex", "fair", "fenced", "read", "write"}
+	kinds := w.kinds("mutex", "fair", "fenced", "read", "write")
 	dead := d.first.start(w.t)
 	waiting := map[string]*actor{}
 	for _, kind := range kinds {
@@ -121,7 +121,7 @@ func TestPermitExpires(t *testing.T) {
 // An unlock by a stranger is an error, and changes nothing.
 func TestStranger(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
-		for _, kind := range []string{"mutex", "fair", "fenced", "read", "write"} {
+		for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {
 			name := w.name(kind)
 			holder, stranger := w.actor(w.ours(), kind+"-holder", long), w.actor(w.java(), kind+"-stranger", long)
 			holder.do("lock", kind, name)
@@ -143,7 +143,7 @@ func TestStranger(t *testing.T) {
 func TestForceUnlock(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
 		for _, d := range w.directions() {
-			for _, kind := range []string{"mutex", "fair", "fenced", "read", "write"} {
+			for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {
 				title := named(d) + "-" + kind
 				name := w.name(title)
 				holder, other := w.actor(d.first, title+"-holder", short), w.actor(d.other, title+"-other", long)

@@ -184,6 +184,7 @@ func TestMutexRounds(t *testing.T) {
 }
 
 func TestFairRounds(t *testing.T) {
+	needsFair(t)
 	each(t, []place{server, cluster}, func(w *world) {
 		c := w.contend("fair", w.name("fair"), 1, rounds)
 		c.check(rounds / 5)
