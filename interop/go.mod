@@ -9,6 +9,7 @@ require (
 )
 
 require (
+	github.com/holdfast-lock/holdfast/redislock/rueidisconn v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/sys v0.49.0 // indirect
 )

@@ -244,7 +244,7 @@ func (a *actor) ok(what string) string {
 func (a *actor) do(command string, args ...any) string {
 	a.t.Helper()
 	a.send(command, args...)
-	return a.ok(command + " " + fmt.Sprint(args...))
+	return a.ok(fmt.Sprint(command, " ", args))
 }
 
 // must sends a command that must be answered by this word: busy, or lost.

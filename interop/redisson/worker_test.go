@@ -113,7 +113,7 @@ func (w *worker) command(c []string) (string, error) {
 	case "rounds":
 		return w.rounds(word(1), word(2), number(3, 1), word(4), word(5))
 	case "enter":
-		work, err := newWork(word(3), word(4), w.name)
+		work, err := newWork(word(2), word(3), w.name)
 		if err != nil {
 			return "", err
 		}
