@@ -10,7 +10,9 @@ import (
 // Both sides hold on to their locks for three times their lease. After a holder has died the other
 // side gets in when the lease that the store has recorded is over, and not before.
 func TestHolderDies(t *testing.T) {
+	t.Parallel()
 	each(t, []place{server}, func(w *world) {
+		w.t.Parallel()
 		for _, d := range w.directions() {
 			w.t.Run(d.name, func(t *testing.T) {
 				t.Parallel()
@@ -70,6 +72,7 @@ func (w *world) holderDies(d direction) {
 
 // Waiters that die delay those behind them no longer than a lease, where there is no queue.
 func TestWaiterDies(t *testing.T) {
+	t.Parallel()
 	each(t, []place{server}, func(w *world) {
 		t := w.t
 		doomed := w.ours().start(t)
@@ -98,6 +101,7 @@ func TestWaiterDies(t *testing.T) {
 
 // A permit that has expired goes to a waiter of the other side, and its holder is told so.
 func TestPermitExpires(t *testing.T) {
+	t.Parallel()
 	each(t, []place{server}, func(w *world) {
 		name := w.name("permit")
 		holder, waiter := w.actor(w.java(), "holder", long), w.actor(w.ours(), "waiter", long)
@@ -141,6 +145,7 @@ func TestStranger(t *testing.T) {
 // A holder learns that the other side has freed its lock by force. Its unlock then fails, and leaves
 // the next holder alone.
 func TestForceUnlock(t *testing.T) {
+	t.Parallel()
 	each(t, []place{server}, func(w *world) {
 		for _, d := range w.directions() {
 			for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {

@@ -21,7 +21,7 @@ const (
 	// long is a watchdog's timeout, or TTL, for locks that must not expire.
 	long = time.Minute
 	// short is one for locks that must expire.
-	short = 6 * time.Second
+	short = 8 * time.Second
 	// limit is how long a test waits for an event that must happen.
 	limit = 2 * time.Minute
 )

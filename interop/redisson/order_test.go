@@ -81,7 +81,9 @@ func TestReadersLeases(t *testing.T) {
 // A writer that becomes a reader lets in readers of the other side, and no writer. Holdfast wakes
 // them. Redisson does not: they come in when the lease that they know of is over.
 func TestDowngrade(t *testing.T) {
+	t.Parallel()
 	each(t, []place{server, cluster}, func(w *world) {
+		w.t.Parallel()
 		for _, d := range w.directions() {
 			title := named(d)
 			name := w.name(title)

@@ -1,33 +1,37 @@
 package redisson
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
 
 // A release by one side wakes a waiter of the other side, long before the lease is over.
 func TestWake(t *testing.T) {
+	t.Parallel()
 	each(t, everywhere, func(w *world) {
+		w.t.Parallel()
 		for _, d := range w.directions() {
-			w.t.Run(d.name, func(t *testing.T) {
-				for _, kinds := range [][2]string{
-					{"mutex", "mutex"}, {"fair", "fair"}, {"fenced", "fenced"}, {"write", "write"}, {"write", "read"},
-					{"read", "write"}, {"semaphore", "semaphore"}, {"permit", "permit"},
-				} {
-					if len(w.kinds(kinds[:]...)) == 2 {
-						w.wake(t, d, kinds[0], kinds[1])
-					}
+			for _, kinds := range [][2]string{
+				{"mutex", "mutex"}, {"fair", "fair"}, {"fenced", "fenced"}, {"write", "write"}, {"write", "read"},
+				{"read", "write"}, {"semaphore", "semaphore"}, {"permit", "permit"},
+			} {
+				if len(w.kinds(kinds[:]...)) < 2 {
+					continue
 				}
-			})
+				w.t.Run(named(d)+"/"+strings.Join(kinds[:], "-"), func(t *testing.T) {
+					t.Parallel()
+					newWorld(t, w.release, w.place).wake(d, kinds[0], kinds[1])
+				})
+			}
 		}
 	})
 }
 
-func (w *world) wake(t *testing.T, d direction, held, wanted string) {
-	t.Helper()
-	title := named(d) + "-" + held + "-" + wanted
-	name := w.name(title)
-	holder, waiter := w.actor(d.first, title+"-holder", long), w.actor(d.other, title+"-waiter", long)
+func (w *world) wake(d direction, held, wanted string) {
+	w.t.Helper()
+	name := w.name("wake")
+	holder, waiter := w.actor(d.first, "holder", long), w.actor(d.other, "waiter", long)
 	if held == "semaphore" || held == "permit" {
 		holder.do("setpermits", held, name, 1)
 	}
@@ -45,12 +49,13 @@ func (w *world) wake(t *testing.T, d direction, held, wanted string) {
 		waiter.do("unlock")
 	}
 	if m := median(waits); m > promptly {
-		t.Errorf("%s after %s, %s: %v", wanted, held, d.name, waits)
+		w.t.Errorf("the waiter was woken after %v", waits)
 	}
 }
 
 // A waiter that gives up leaves nothing that delays the others.
 func TestGivingUp(t *testing.T) {
+	t.Parallel()
 	each(t, []place{server}, func(w *world) {
 		for _, d := range w.directions() {
 			for _, kind := range w.kinds("mutex", "fair", "write", "semaphore", "permit") {
