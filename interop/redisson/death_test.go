@@ -88,13 +88,16 @@ func TestWaiterDies(t *testing.T) {
 			w.waiting(kind, name, 1)
 			next.send("lock", kind, name)
 			w.waiting(kind, name, 2)
-			holders, waiters = append(holders, holder), append(waiters, next)
+			behind := w.actor(w.ours(), kind+"-behind", long)
+			behind.send("lock", kind, name)
+			w.waiting(kind, name, 3)
+			holders, waiters = append(holders, holder), append(waiters, next, behind)
 		}
 		doomed.kill()
-		for i, a := range waiters {
-			holders[i].do("unlock")
-			a.ok("lock")
+		for i, a := range holders {
 			a.do("unlock")
+			first(waiters[2*i : 2*i+2]...).do("unlock")
+			first(waiters[2*i : 2*i+2]...).do("unlock")
 		}
 	})
 }

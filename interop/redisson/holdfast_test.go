@@ -188,6 +188,8 @@ func (h *library) command(ctx context.Context, command string, word func(int) st
 	case "down":
 		_, err := c.Latch(name).CountDown(ctx, "")
 		return "ok", err
+	case "drop":
+		return "ok true", c.Latch(name).Remove(ctx)
 	case "await":
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(number(2, 0))*time.Millisecond)
 		defer cancel()

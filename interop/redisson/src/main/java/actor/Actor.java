@@ -4,7 +4,6 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
-import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /** A thread that takes locks and gives them back in the opposite order. */
@@ -39,6 +38,7 @@ final class Actor {
             case "setcount" -> "ok " + client.getCountDownLatch(first).trySetCount(number(w, 2, 1));
             case "count" -> "ok " + client.getCountDownLatch(first).getCount();
             case "down" -> down(first);
+            case "drop" -> "ok " + client.getCountDownLatch(first).delete();
             case "await" -> await(first, number(w, 2, 0));
             case "rounds" -> rounds(first, second, number(w, 3, 1), w.get(4), w.get(5));
             case "enter" -> enter(first, second, w.get(3));
