@@ -151,13 +151,12 @@ func (w *world) waiting(kind, name string, n int) {
 	}
 }
 
-func (w *world) waiters(kind, name string) (n int64) {
+func (w *world) waiters(kind, name string) int64 {
 	w.t.Helper()
-	ctx := w.t.Context()
 	channel := "redisson_lock__channel:{" + name + "}"
 	switch kind {
 	case "fair":
-		n, err := w.observer.LLen(ctx, "redisson_lock_queue:{"+name+"}").Result()
+		n, err := w.observer.LLen(w.t.Context(), "redisson_lock_queue:{"+name+"}").Result()
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -169,28 +168,35 @@ func (w *world) waiters(kind, name string) (n int64) {
 	case "latch":
 		channel = "redisson_countdownlatch__channel__{" + name + "}"
 	}
-	var plain, sharded atomic.Int64
+	return max(w.subscribers(channel))
+}
+
+// subscribers returns how many clients have subscribed to a channel, and to the sharded one of this
+// name, in all servers.
+func (w *world) subscribers(channel string) (plain, sharded int64) {
+	w.t.Helper()
+	var p, s atomic.Int64
 	count := func(ctx context.Context, c *redis.Client) error {
-		p, err := c.PubSubNumSub(ctx, channel).Result()
+		all, err := c.PubSubNumSub(ctx, channel).Result()
 		if err != nil {
 			return err
 		}
-		s, err := c.PubSubShardNumSub(ctx, channel).Result()
-		plain.Add(p[channel])
-		sharded.Add(s[channel])
+		p.Add(all[channel])
+		all, err = c.PubSubShardNumSub(ctx, channel).Result()
+		s.Add(all[channel])
 		return err
 	}
 	var err error
 	switch c := w.observer.(type) {
 	case *redis.ClusterClient:
-		err = c.ForEachMaster(ctx, count)
+		err = c.ForEachMaster(w.t.Context(), count)
 	case *redis.Client:
-		err = count(ctx, c)
+		err = count(w.t.Context(), c)
 	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return max(plain.Load(), sharded.Load())
+	return p.Load(), s.Load()
 }
 
 // eventually waits for what, and reports whether it became true in time.

@@ -81,3 +81,22 @@ func TestGivingUp(t *testing.T) {
 		}
 	})
 }
+
+// The places are what they say: Redisson listens to sharded channels in a Cluster only, unless that
+// is switched off.
+func TestChannels(t *testing.T) {
+	each(t, everywhere, func(w *world) {
+		name := w.name("mutex")
+		holder, waiter := w.actor(w.java(), "holder", long), w.actor(w.java(), "waiter", long)
+		holder.do("lock", "mutex", name)
+		waiter.send("lock", "mutex", name)
+		w.waiting("mutex", name, 1)
+		plain, sharded := w.subscribers("redisson_lock__channel:{" + name + "}")
+		if (sharded > 0) != (w.place.name == "cluster") || (plain > 0) == (sharded > 0) {
+			w.t.Errorf("Redisson has %d plain and %d sharded subscriptions", plain, sharded)
+		}
+		holder.do("unlock")
+		waiter.ok("lock")
+		waiter.do("unlock")
+	})
+}

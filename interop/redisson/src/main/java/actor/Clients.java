@@ -40,7 +40,7 @@ final class Clients {
         for (String server : url.substring("redis+cluster://".length()).split(",")) {
             nodes.append("    - \"redis://").append(server).append("\"\n");
         }
-        String mode = sharded.equals("default") ? "" : "  shardedSubscriptionMode: " + sharded + "\n";
+        String mode = sharded.equals("default") ? "" : "  shardedSubscriptionMode: \"" + sharded + "\"\n";
         return common + "clusterServersConfig:\n  nodeAddresses:\n" + nodes + patience + mode
                 + "  masterConnectionMinimumIdleSize: 2\n  masterConnectionPoolSize: 32\n";
     }
