@@ -47,7 +47,7 @@ func (t *ticket) String() string {
 // parseTicket is the reverse of String.
 func parseTicket(s string) (*ticket, error) {
 	bad := func(what string) (*ticket, error) {
-		return nil, fmt.Errorf("%w ticket: %s; allowed is the text that HandOff or Ticket returned", ErrInvalid, what)
+		return nil, fmt.Errorf("%w ticket: %s; allowed is a whole ticket, as it was made", ErrInvalid, what)
 	}
 	rest, ok := strings.CutPrefix(s, ticketPrefix)
 	if !ok {

@@ -35,7 +35,7 @@ const maxEntries = 4096 // in the queue
 // add queues an entry about l. The event happened ago before now.
 func (h *historian) add(l *Lease, event string, took time.Duration, reason string, ago time.Duration) {
 	info := driver.ParseInfo(l.req.Info)
-	info.LeaseMS = 0 // of the lease, not of the event
+	info.LeaseMS, info.HoldMS = 0, 0 // of the lease, not of the event
 	e := queuedEntry{l.req.Name, historyText{
 		Event: event, Token: l.token, By: info, Shared: l.req.Mode == driver.Shared,
 		Took: max(took, 0).Microseconds(), Reason: reason,

@@ -32,7 +32,14 @@ type Holder struct {
 	// Lease is how long the grant or place lasts after a renewal, as its client says; Lease less Left
 	// is how long ago the last renewal was. 0: not known. Stores whose leases end with a session
 	// (ZooKeeper) report no renewals: there Left is the whole timeout of the session.
+	//
+	// Near the end that MaxHold or Extend sets, a renewal makes the lease last no longer than to that
+	// end, and a tenth of what is left then. So there the rule does not apply.
 	Lease time.Duration
+
+	// MaxHold is the MaxHold that the grant was asked for with, as its client says; 0: none. The store
+	// does not know what Extend has changed since.
+	MaxHold time.Duration
 }
 
 // String returns one line for people: deploy.sh (ci@runner-7:4211) "release 12" for 12s.
@@ -207,10 +214,18 @@ func holder(h *driver.Holder) *Holder {
 	i := driver.ParseInfo(h.Info)
 	return &Holder{
 		Host: i.Host, PID: i.PID, User: i.User, Program: i.Program, Note: i.Note, Labels: i.Labels,
-		Command: i.Command, Lease: max(0, time.Duration(i.LeaseMS)*time.Millisecond),
+		Command: i.Command, Lease: millis(i.LeaseMS), MaxHold: millis(i.HoldMS),
 		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
 	}
+}
+
+// millis returns a duration that another client has told; 0 if no client can mean it.
+func millis(n int64) time.Duration {
+	if n < 0 || n > int64(forever/time.Millisecond) {
+		return 0
+	}
+	return time.Duration(n) * time.Millisecond
 }
 
 // lastHolder returns the last holder that the store has named. How long it has held the lock, and for

@@ -135,7 +135,7 @@ func (c *Client) describe(o *options) string {
 	}
 	i := c.self
 	if o.maxHold > 0 {
-		i.LeaseMS = 0 // its last renewals make it last shorter and shorter
+		i.HoldMS = max(o.maxHold.Milliseconds(), 1) // its last renewals make it last shorter and shorter
 	}
 	i.Note = o.note
 	i.Labels = mergeLabels(o.labels, i.Labels)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/signs"
 )
 
 // why says in a few sentences who has a name, and what others wait for. bad: an operator may have to
@@ -22,13 +23,12 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 		return "Nobody uses this name.", false
 	case r.Kind == "latch":
 		return fmt.Sprintf("The latch opens after %d more counts. %s", r.Count, waiting()), false
-	case r.Kind == "semaphore" && used(r) < r.Limit && r.Waiting > 0 && len(r.Waiters) > 0:
-		return fmt.Sprintf("%d of %d permits are free. The first in the queue wants %d, and those behind it wait for that.",
-			r.Limit-used(r), r.Limit, r.Waiters[0].Permits), false
+	case r.Kind == "semaphore" && signs.Permits(r, r.Limit-used(r)) != "":
+		return signs.Permits(r, r.Limit-used(r)), r.Waiters[0].Permits > r.Limit
 	case r.Kind == "semaphore" && used(r) < r.Limit:
 		return fmt.Sprintf("%d of %d permits are free. Nobody waits.", r.Limit-used(r), r.Limit), false
 	case len(r.Holders) == 0 && r.Waiting > 0:
-		return "Nobody has it. The first in the queue gets it when it asks next.", false
+		return signs.Unheld, false
 	case len(r.Holders) == 0:
 		return "Nobody has it.", false
 	case r.Holders[0].Kept:
@@ -42,10 +42,9 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 	var parts []string
 	for i := range r.Holders {
 		h := &r.Holders[i]
-		if l := s.leaseOf(h); l.Level == "thin" || l.Level == "over" {
-			full := s.longest[h.ID]
-			parts = append(parts, fmt.Sprintf("%s has not renewed for about %s of %s. If it does not return, the store frees "+
-				"its grant in %s.", who(h), short(full-h.Left), short(full), l.Text))
+		if signs.Late(h) {
+			parts = append(parts, fmt.Sprintf("%s has %s. If it does not return, the store frees its grant in %s.", who(h),
+				signs.NotRenewed(h, short, short), short(h.Left)))
 			bad = r.Waiting > 0
 		}
 	}

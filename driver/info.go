@@ -33,9 +33,13 @@ type Info struct {
 	// Command is the command line. It may contain secrets, so a client sends it only if it is told to.
 	Command string `json:"cmd,omitempty"`
 
-	// LeaseMS is how long a renewal makes the lease last, in milliseconds. 0: not known, or not the
-	// same for every renewal. It is the client's word, as all of Info is: a store does not use it.
+	// LeaseMS is how long a renewal makes the lease last, in milliseconds. 0: not known. It is the
+	// client's word, as all of Info is: a store does not use it.
 	LeaseMS int64 `json:"lease,omitempty"`
+
+	// HoldMS is the maximum hold that the grant was asked for with, in milliseconds. 0: none. A
+	// renewal makes the lease last LeaseMS, or about as long as is left of the maximum hold.
+	HoldMS int64 `json:"hold,omitempty"`
 }
 
 // String encodes i for a store: one line of JSON.

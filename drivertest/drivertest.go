@@ -64,6 +64,14 @@ type Harness struct {
 	// driver.Watcher and must do so.
 	Polled string
 
+	// LimitsStay is the reason why the limit of a semaphore's first request stays, as if SetLimit had
+	// set it. Empty: it ends with the last user.
+	LimitsStay string
+
+	// RefusesName reports whether the store refuses a name as invalid because other software could not
+	// use it. Nil: it refuses none.
+	RefusesName func(name string) bool
+
 	// Names is the number of names in the check of many names. Zero: 1,000. Each store should pass
 	// with 10,000 once.
 	Names int

@@ -70,6 +70,9 @@ var latches = []check{
 					e.Errorf("RemoveLatch of %s: %v; want ErrKind", what, err)
 				}
 				a.release(h)
+				if r.Mode == driver.Permits {
+					a.limitEnds("p")
+				}
 			}
 			a.newLatch("l", 2)
 			a.countDown("l", "c-1", 1)

@@ -151,7 +151,9 @@ var modes = []check{
 			e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
 		}
 		a.release(h)
+		a.limitEnds("x")
 		b.release(b.get(b.permits("x", 3, 3)))
+		b.limitEnds("x")
 		b.get(b.req("x"))
 	}},
 	{"R4", "downgrade", "a writer becomes a reader in one step: readers at the head get in, the next writer does not",

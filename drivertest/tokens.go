@@ -51,6 +51,7 @@ var tokens = []check{
 				see("more permits", h2.Token)
 				a.release(h)
 				a.release(h2)
+				a.limitEnds("x")
 			}
 			h = b.get(b.req("x"))
 			see("exclusive again", h.Token)

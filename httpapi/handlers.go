@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"net/http"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 //go:embed openapi.json
@@ -85,7 +87,7 @@ func (s *Server) endSession(w http.ResponseWriter, r *http.Request, arrived time
 	if ss == nil {
 		return
 	}
-	write(w, http.StatusOK, map[string]int{"released": ss.end()})
+	write(w, http.StatusOK, map[string]int{"released": ss.end(false)})
 }
 
 func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request, arrived time.Time) {
@@ -244,20 +246,29 @@ func (s *Server) waiting(ctx context.Context, name string) waitingOut {
 	return out
 }
 
+const (
+	maxRequest = 1 << 53 // larger numbers are not exact in every language
+	maxPoll    = 1 << 31 // milliseconds
+)
+
 // check returns what is wrong with in, beyond what the library checks.
 func (in *acquireIn) check() *problem {
 	if in.Mode == "" {
 		in.Mode = modeExclusive
 	}
 	switch {
-	case in.Request == 0 || in.Request > 1<<53:
-		return invalid("request is a number of your choice, from 1 to 2^53, larger for each new request")
+	case in.Request == 0 || in.Request > maxRequest:
+		return invalid("request: %d is given; allowed is %s, larger for each new request", in.Request, allowed["request"])
 	case in.Mode != modeExclusive && in.Mode != modeShared && in.Mode != modePermits:
-		return invalid("mode must be %s, %s or %s", modeExclusive, modeShared, modePermits)
+		return invalid("mode: %q is given; allowed are %s, %s and %s", in.Mode, modeExclusive, modeShared, modePermits)
 	case in.Mode != modePermits && (in.Permits != 0 || in.Limit != 0):
 		return invalid("permits and limit are for the mode %s", modePermits)
-	case in.PollMS != nil && (*in.PollMS < 0 || *in.PollMS > 1<<31):
-		return invalid("poll_ms must not be negative")
+	case in.Mode == modePermits && (in.Permits < 0 || in.Permits > driver.MaxLimit):
+		return invalid("permits: %d is given; allowed is %s", in.Permits, allowed["permits"])
+	case in.Mode == modePermits && (in.Limit < 0 || in.Limit > driver.MaxLimit):
+		return invalid("limit: %d is given; allowed is %s", in.Limit, allowed["limit"])
+	case in.PollMS != nil && (*in.PollMS < 0 || *in.PollMS > maxPoll):
+		return invalid("poll_ms: %d is given; allowed is %s", *in.PollMS, allowed["poll_ms"])
 	}
 	if in.Mode == modePermits && in.Permits == 0 {
 		in.Permits = 1
@@ -277,8 +288,8 @@ func (s *Server) cancelRequest(w http.ResponseWriter, r *http.Request, arrived t
 		return
 	}
 	p := (*problem)(nil)
-	if in.Request == 0 || in.Request > 1<<53 {
-		p = invalid("request is the number of the request to cancel")
+	if in.Request == 0 || in.Request > maxRequest {
+		p = invalid("request: %d is given; allowed is %s, that of the request to cancel", in.Request, allowed["request"])
 	} else {
 		p = ss.withdraw(r.Context(), in.Request)
 	}

@@ -95,7 +95,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		limit, err = 100, nil
 	}
 	if err != nil || limit < 1 || limit > 1000 {
-		refuse(w, invalid("limit must be a number from 1 to 1000"))
+		refuse(w, invalid("limit: %q is given; allowed is a whole number from 1 to 1000", q.Get("limit")))
 		return
 	}
 	out := struct {

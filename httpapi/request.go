@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/signs"
 )
 
 // request is a number of a session, and what has become of it: it waits, or has a lease, or has its
@@ -80,8 +81,8 @@ func (ss *session) take(in acquireIn) func(context.Context) (*holdfast.Lease, er
 // The labels of every grant and place that the API takes. Operators see them; a program cannot
 // choose them.
 const (
-	LabelSession = "http-session" // tells sessions apart; it is no secret
-	LabelClient  = "http-client"  // what the program calls itself
+	LabelSession = signs.LabelSession // "http-session"; tells sessions apart; it is no secret
+	LabelClient  = "http-client"      // what the program calls itself
 )
 
 // join returns the request of that number, with one more poll, and starts an attempt if it needs

@@ -1,7 +1,10 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -61,7 +64,7 @@ func (ss *session) expire() {
 		return
 	}
 	ss.mu.Unlock()
-	ss.end()
+	ss.end(true)
 }
 
 // touch notes that the program has proved at arrived that it lives.
@@ -78,8 +81,9 @@ func (ss *session) touch(arrived time.Time) *problem {
 }
 
 // end ends the session, its waits and its leases, and returns how many leases it released. It
-// returns when the store has answered about all of them.
-func (ss *session) end() (released int) {
+// returns when the store has answered about all of them. silent: the program has not ended it, so the
+// log says what it left.
+func (ss *session) end(silent bool) (released int) {
 	ss.mu.Lock()
 	if ss.over {
 		ss.mu.Unlock()
@@ -100,12 +104,17 @@ func (ss *session) end() (released int) {
 	}
 	ss.mu.Unlock()
 	ss.cancel() // ends all waits
+	if silent && len(leases) > 0 {
+		ss.logSilent(leases)
+	}
 	var all sync.WaitGroup
 	for _, q := range leases {
 		ss.s.ends <- struct{}{}
 		all.Go(func() {
 			defer func() { <-ss.s.ends }()
-			if err := q.lease.Release(); err != nil {
+			// A lease ends with its session, so that it is over already is no news.
+			if err := q.lease.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) &&
+				!errors.Is(err, holdfast.ErrReleased) {
 				ss.s.log("release at the end of a session", err)
 			}
 		})
@@ -116,6 +125,28 @@ func (ss *session) end() (released int) {
 	}
 	ss.s.remove(ss) // last: Drain waits for it
 	return len(leases)
+}
+
+// namesInLog is how many locks a line of the log names.
+const namesInLog = 20
+
+// logSilent says that the program has held these leases and sent nothing for a TTL. A server that
+// drains gives no more trust, so there it is how programs end that do not hear of the drain.
+func (ss *session) logSilent(leases []*request) {
+	if ss.s.cfg.Logger == nil {
+		return
+	}
+	slices.SortFunc(leases, func(a, b *request) int { return cmp.Compare(a.number, b.number) })
+	names := make([]string, 0, min(len(leases), namesInLog))
+	for _, q := range leases[:cap(names)] {
+		names = append(names, q.name)
+	}
+	level, text := slog.LevelWarn, "httpapi: a program with locks sent nothing for a TTL; its session is over"
+	if ss.s.isDraining() {
+		level, text = slog.LevelInfo, "httpapi: a session with locks is over, because this server drains"
+	}
+	ss.s.cfg.Logger.Log(context.Background(), level, text, "session", ss.id, "client", ss.client, "locks", names,
+		"count", len(leases))
 }
 
 // left returns for how long the session lasts without another request, as its program may trust

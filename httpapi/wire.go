@@ -216,13 +216,13 @@ func read(w http.ResponseWriter, r *http.Request, into any) *problem {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return invalid("the body is not as the API describes it: %s", plain.Line(strings.TrimPrefix(err.Error(), "json: ")))
+		return malformed(err, into)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return invalid("the body has more than one JSON value")
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("null")) {
-		return invalid("the body must be a JSON object")
+		return invalid("the body is null; it must be a JSON object")
 	}
 	return nil
 }

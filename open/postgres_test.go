@@ -239,7 +239,13 @@ func TestSQLServerThatFallsSilent(t *testing.T) {
 			_, inspect := s.Inspect(ctx, "a")
 			_, list := s.List(ctx, "", "", 10)
 			_, diagnose := s.Diagnose(ctx, raw, time.Second)
-			for what, err := range map[string]error{"inspect": inspect, "list": list, "diagnose": diagnose,
+			patient, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			latch := s.RemoveLatch(patient, "a")
+			if patient.Err() != nil {
+				t.Error("RemoveLatch has no limit of its own")
+			}
+			for what, err := range map[string]error{"inspect": inspect, "latch": latch, "list": list, "diagnose": diagnose,
 				"break": s.Break(ctx, "a", 1), "limit": s.SetLimit(ctx, "a", 1)} {
 				if !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("%s: %v", what, err)

@@ -116,6 +116,10 @@ func (s *sqlStore) Break(ctx context.Context, name string, token uint64) error {
 	return s.bounded(ctx, func(ctx context.Context) error { return s.Server.Break(ctx, name, token) })
 }
 
+func (s *sqlStore) RemoveLatch(ctx context.Context, name string) error {
+	return s.bounded(ctx, func(ctx context.Context) error { return s.Server.RemoveLatch(ctx, name) })
+}
+
 func (s *sqlStore) SetLimit(ctx context.Context, name string, limit int) error {
 	return s.bounded(ctx, func(ctx context.Context) error { return s.Server.SetLimit(ctx, name, limit) })
 }
@@ -138,6 +142,14 @@ func (s *sqlStore) WhyMissing(ctx context.Context, name string, held time.Durati
 		return err
 	})
 	return cause, err
+}
+
+func (s *sqlStore) Neighbors(ctx context.Context, name string) (list []string, err error) {
+	err = s.bounded(ctx, func(ctx context.Context) (err error) {
+		list, err = s.Server.Neighbors(ctx, name)
+		return err
+	})
+	return list, err
 }
 
 // Polling returns the reason of the Server, in the terms of the command line.

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,6 +44,26 @@ func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool
 	default:
 		return 0, false
 	}
+}
+
+// LateRenewal reports whether a session knows a request that was handed back with the token newer,
+// after the late answer that its grant with the token older is gone.
+func LateRenewal(id string, older, newer uint64) bool {
+	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, requests: map[string]request{}}
+	_, _, _ = s.register(id, request{name: "n"})
+	s.holds(id, older)
+	s.offers(id, older) // after the renewal was sent
+	_, _ = s.waits(id, older)
+	s.message(id + " " + strconv.FormatUint(newer, 10))
+	gone := []Value{{Kind: Int, Int: 1}, {Kind: Int, Int: int64(driver.Gone)}, {Kind: Int}, {Kind: Int}, {Kind: Int}}
+	s.change([]driver.Hold{{Name: "n", ID: id, Token: older}}, 0, gone)
+	a, ok := s.requests[id]
+	if !ok || a.token != newer {
+		return false
+	}
+	s.change([]driver.Hold{{Name: "n", ID: id, Token: newer}}, 0, gone) // that of the newer one counts
+	_, ok = s.requests[id]
+	return !ok
 }
 
 // Scripts returns the text of every script, by deployment and name.

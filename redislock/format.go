@@ -1,6 +1,9 @@
 package redislock
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
@@ -16,6 +19,9 @@ type Format struct {
 
 	// Lua takes the place of lua/format.lua: it has the same functions.
 	Lua string
+
+	// Scan is a script that looks for names in use: see scan.lua of package redisson.
+	Scan string
 
 	// Check returns an ErrInvalid for a name that the other library cannot use as this kind. Unused:
 	// the kind does not matter.
@@ -58,6 +64,9 @@ func (b *Backend) keys(name, kinds string) *call {
 func (b *Backend) checkFormat(name string, kind driver.Kind) error {
 	if b.format == nil {
 		return nil
+	}
+	if strings.HasPrefix(name, b.prefix+"{") {
+		return fmt.Errorf("%w name %q: keys of holdfast begin with %s", driver.ErrInvalid, name, b.prefix+"{")
 	}
 	return b.format.Check(name, kind, b.cluster)
 }

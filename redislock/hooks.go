@@ -12,6 +12,14 @@ func init() {
 		return newBackend(conn.(Conn), cfg.(*Config), nil, nil, edit)
 	}
 	hook.RedisScripts = everyScript
+	hook.RedisTexts = func(b any) (texts []string) {
+		of := b.(*Backend)
+		load(of.cluster, of.member, of.format, func(_, text string) string {
+			texts = append(texts, text)
+			return text
+		})
+		return texts
+	}
 	hook.RedisClock = func(b any, now func() time.Duration) { b.(*Backend).now = now }
 	hook.RedisListenEarly = func(b any) { b.(*Backend).early = true }
 	hook.RedisAnswered = func(b, s, v any) bool { return b.(*Backend).answered(s.(*Script), v.(Value)) }
@@ -20,6 +28,7 @@ func init() {
 			s.(*session).remembers(strconv.Itoa(i), "")
 		}
 	}
+	hook.RedisTagLike = func(tag string) string { return tagIn(slotOf(tag)) }
 	hook.RedisShard = shardOf
 }
 

@@ -85,6 +85,9 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 
 // page returns the next want names of the index.
 func (b *Backend) page(ctx context.Context, prefix, after string, want int) ([]string, error) {
+	if b.format != nil {
+		return b.scanned(ctx, prefix, after, want)
+	}
 	from, to := "["+prefix, "+"
 	if after >= prefix {
 		from = "(" + after

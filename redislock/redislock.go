@@ -33,7 +33,8 @@ type Config struct {
 // Backend is a lock table in Redis. New makes one. Its methods may be called concurrently.
 type Backend struct {
 	conn    *exchanger
-	cluster bool // see Conn.Cluster
+	scan    *scan // with a Format
+	cluster bool  // see Conn.Cluster
 	prefix  string
 	scripts *scripts
 	take    *combiner
@@ -68,6 +69,9 @@ func newBackend(conn Conn, cfg *Config, m *membership, f *Format,
 		conn: &exchanger{Conn: conn}, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m, format: f,
 		scripts: load(conn.Cluster(), m, f, edit),
 		now:     func() time.Duration { return time.Since(start) },
+	}
+	if f != nil {
+		b.scan = newScan(f)
 	}
 	b.waitReplicas, b.waitTimeout, b.err = cfg.WaitReplicas, cfg.WaitTimeout, checkReplicas(cfg)
 	b.life, b.end = context.WithCancel(context.Background())

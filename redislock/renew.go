@@ -153,7 +153,7 @@ func (x *exchanges) damaged(b batch) {
 	for _, j := range b.of {
 		x.changes = append(x.changes, driver.Change{Index: j, State: driver.Gone})
 		if x.holds[j].Token != 0 {
-			x.s.unregister(x.holds[j].ID)
+			x.s.ended(x.holds[j].ID, x.holds[j].Token)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func (s *session) change(holds []driver.Hold, i int, v []Value) driver.Change {
 	case driver.Gone:
 		c.Missing = holds[i].Token != 0 && v[2].Int == noRecord
 		if holds[i].Token != 0 {
-			s.unregister(holds[i].ID)
+			s.ended(holds[i].ID, holds[i].Token)
 		}
 	case driver.Granted:
 		c.Token = uint64(v[2].Int)

@@ -75,7 +75,7 @@ func load(cluster bool, m *membership, f *Format, edit func(name, text string) s
 		"LINE", int64(lineBand),
 		"MAXTOKEN", fmt.Sprintf("%016d", maxToken),
 		"CLUSTER", cluster,
-		"INDEX", f == nil || !cluster, // else a name has a hash tag of its own, and so has its floor
+		"INDEX", f == nil, // else List looks at all keys
 		"STAYS", f == nil, // the record of a set limit; else the other library's key tells the limit
 		"FLOORLIFE", floorLife(f != nil && cluster).Milliseconds(),
 	)

@@ -125,6 +125,17 @@ func (s *session) unregister(id string) {
 	}
 }
 
+// ended forgets a request whose grant with this token has ended. The answer may be late: the name may
+// have been handed back to the request since, with another token, or the request may wait again.
+func (s *session) ended(id string, token uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.requests[id]; ok && a.token == token {
+		a.wake.Drain()
+		delete(s.requests, id)
+	}
+}
+
 // refusedAt forgets a request that the exchange with this number did not bring a place or a grant.
 // Another exchange about it may have begun since, or have brought a grant: a quorum repeats a request
 // before a slow server has answered. Close must then know the request.

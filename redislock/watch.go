@@ -30,6 +30,9 @@ func (b *Backend) Watch(ctx context.Context, prefix string, changed func(name st
 	if b.err != nil {
 		return b.err
 	}
+	if b.format != nil {
+		return fmt.Errorf("%w: what %s changes cannot be watched", driver.ErrInvalid, b.format.Name)
+	}
 	call, stop := watchers.Until(changed)
 	defer stop()
 	// The prefix is that of all keys: each further one would cost the server time at every write.

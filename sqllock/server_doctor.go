@@ -51,6 +51,9 @@ func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Find
 		return f.List, unready
 	}
 	f.Fine(name+".schema", "the tables exist, version %d", len(b.d.Migrations()))
+	if err := b.lookAtHistories(ctx, &f); err != nil {
+		return f.List, err
+	}
 	if err := b.lookAtRecords(ctx, &f); err != nil {
 		return f.List, err
 	}
@@ -88,6 +91,32 @@ func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Find
 	}
 	f.Clock(name+".clock", first, second, ttl)
 	return f.List, nil
+}
+
+// lookAtHistories checks that the table of the histories can be read. Locks work without it, so no
+// request for a lock shows that it is missing: an earlier release has not created it, or somebody has
+// dropped it.
+func (b *Server) lookAtHistories(ctx context.Context, f *doctor.Findings) error {
+	code := b.d.Name() + ".history"
+	err := b.queryPool(ctx, "SELECT 1 FROM hf_history WHERE 1 = 0", nil, nil)
+	found := "the table hf_history does not exist"
+	do := "run Init, or \"holdfast init\", or as a user who may create tables: " +
+		strings.Join(strings.Fields(strings.Join(b.d.HistoryTable(), "; ")), " ")
+	switch {
+	case err == nil:
+		f.Fine(code, "the table hf_history can be read")
+		return nil
+	case errors.Is(err, errNoTables):
+	case errors.Is(err, errDenied): // MySQL says the same about a table that does not exist
+		found = "this user may not read the table hf_history, or it does not exist"
+		do = "grant the user the rights on it that it has on hf_lock; if there is no such table, " + do
+	default:
+		return err
+	}
+	f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: found,
+		Why: "locks work, but no history can be read or added to: nobody learns who broke a lock, or why, and holders cannot " +
+			"be asked to release", Do: do})
+	return nil
 }
 
 // lookAtRecords checks the first records in use for damage.

@@ -34,12 +34,22 @@ func TestHandOffAndAdopt(t *testing.T) {
 		}
 		for _, args := range [][]string{{"adopt", ticket}, {"adopt", "--ticket-file", "ticket"}, {"adopt"}} {
 			_, stderr := b.with("HOLDFAST_TICKET="+ticket).want(77, append(args, "--", "touch", "twice")...)
-			if !strings.Contains(stderr, "somebody has adopted it before") || strings.Contains(stderr, ticket) {
+			if !strings.Contains(stderr, "somebody has adopted it before; a ticket is good for one adoption, while its hold lasts; "+
+				"now it is held by ") || strings.Contains(stderr, ticket) || strings.Contains(stderr, "doctor") {
 				b.Error(stderr)
 			}
 		}
 		b.none("twice")
-		b.ends(pid) // it has noticed the adoption
+		b.until("the keeper knows that the offer is over", func() bool {
+			_, stderr := b.want(76, "check", "a")
+			return strings.Contains(stderr, "a was handed off, and was adopted, or has ended since")
+		})
+		b.want(77, "handoff", "a")
+		if out, _ := b.want(0, "release", "a"); !strings.Contains(out, "was handed off, and was adopted") ||
+			!strings.Contains(out, "nothing is left to release") {
+			b.Error(out)
+		}
+		b.ends(pid)
 		b.want(76, "release", "a")
 		b.waiting("a", 1)
 		b.touch("end")
@@ -52,6 +62,43 @@ func TestHandOffAndAdopt(t *testing.T) {
 	})
 }
 
+// A release right after an adoption, which the keeper does not know of yet, says that nothing is left
+// to release, and so does one after the adopter has released. A new hold of the name is the one that
+// the name means.
+func TestReleaseAfterAdoption(t *testing.T) {
+	b := newBench(t).runtimeDir()
+	const said = "nothing is left to release"
+	v := b.keep("--ttl", "1m", "a") // renewals tell the keeper of the adoption, and are 20 s apart
+	pid := keeperOf(b, v)
+	ticket, _ := b.want(0, "handoff", "a")
+	p := b.start("--ttl", "2s", "adopt", strings.TrimSpace(ticket), "--", "sh", "-c",
+		"echo >$D/adopted; until [ -e $D/end ]; do sleep 0.05; done")
+	b.file("adopted")
+	if out, _ := b.want(0, "release", "a"); !strings.Contains(out, said) {
+		t.Error(out)
+	}
+	b.ends(pid)
+	b.want(75, "run", "-n", "a", "--", "true") // the adopter has it still
+	b.touch("end")
+	p.code()
+
+	old := b.with(b.keep("--ttl", "1s", "a").env()...)
+	ticket, _ = b.want(0, "handoff", "a")
+	b.want(0, "adopt", strings.TrimSpace(ticket), "--", "true")
+	b.until("the keeper knows", func() bool {
+		_, stderr := b.want(76, "check", "a")
+		return strings.Contains(stderr, "has ended since")
+	})
+	b.keep("a")
+	b.want(0, "check", "a")
+	if out, _ := old.want(0, "release"); !strings.Contains(out, said) {
+		t.Error(out)
+	}
+	if out, _ := b.want(0, "release", "a"); !strings.HasPrefix(out, "released: a, token ") {
+		t.Error(out)
+	}
+}
+
 // An offer that nobody adopts ends with the hold, and by a release.
 func TestOfferEnds(t *testing.T) {
 	b := newBench(t).runtimeDir()
@@ -60,7 +107,10 @@ func TestOfferEnds(t *testing.T) {
 	ticket, _ := b.want(0, "handoff", "a")
 	b.want(0, "release", "a")
 	b.ends(pid)
-	b.want(77, "adopt", strings.TrimSpace(ticket), "--", "true")
+	if _, stderr := b.want(77, "adopt", strings.TrimSpace(ticket), "--", "true"); !strings.HasSuffix(stderr,
+		"; now nobody holds it\n") {
+		t.Error(stderr)
+	}
 	b.want(0, "run", "-n", "a", "--", "true")
 
 	pid = keeperOf(b, b.keep("--max-hold", "1s", "a"))

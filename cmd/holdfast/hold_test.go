@@ -314,7 +314,10 @@ func TestHoldUsage(t *testing.T) {
 			t.Errorf("%q: %q, want %q", args, stderr, want)
 		}
 	}
-	b.want(78, "adopt", "nonsense", "--", "true")
+	if _, stderr := b.want(78, "adopt", "nonsense", "--", "true"); !strings.HasSuffix(stderr,
+		"allowed is a whole ticket, as it was made; \"holdfast handoff\" prints it\n") {
+		t.Error(stderr)
+	}
 	const name = "it's $(touch $D/ran) `x`\nZ=\"y\""
 	p := b.process(exec.Command("sh", "-c", fmt.Sprintf(`eval "$($H hold --export --while %d "$N")"; printf %%s "$HOLDFAST_LOCK"`,
 		os.Getpid())))
@@ -327,7 +330,8 @@ func TestHoldUsage(t *testing.T) {
 	b.want(0, "release", name)
 }
 
-// A keeper that is stopped, and so renews nothing, does not answer.
+// A keeper that is stopped, and so renews nothing, does not answer. Commands say so soon, and what to
+// do.
 func TestHoldStopped(t *testing.T) {
 	b := newBench(t).runtimeDir()
 	v := b.keep("--ttl", "1s", "a")
@@ -336,10 +340,18 @@ func TestHoldStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until("the keeper is stopped", func() bool { return stopped(pid) })
-	if _, stderr := b.want(69, "check", "a"); !strings.Contains(stderr, "the keeper does not answer") {
-		t.Error(stderr)
+	begin := time.Now()
+	want := fmt.Sprintf("a: the keeper (process %d) has not answered within 3s; it may be stopped. "+
+		"To end it: kill -KILL %[1]d; the lease then ends by its TTL\n", pid)
+	for _, op := range []string{"check", "release", "handoff"} { // by then the lease has expired
+		if _, stderr := b.with(v.env()...).want(69, op, "a"); !strings.HasSuffix(stderr, want) ||
+			strings.Contains(stderr, "timeout") {
+			t.Errorf("%s: %q", op, stderr)
+		}
 	}
-	time.Sleep(time.Second) // the lease expires
+	if took := time.Since(begin); took > 25*time.Second { // one release took 30 s
+		t.Errorf("three commands took %v", took)
+	}
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

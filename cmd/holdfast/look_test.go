@@ -144,4 +144,17 @@ func TestStoreForFew(t *testing.T) {
 	if _, stderr := b.want(0, "ls"); !strings.HasSuffix(stderr, "locks.db, for processes of this machine only\n") {
 		t.Errorf("%q", stderr)
 	}
+	for i, quiet := range []bool{false, true, false} { // the second run is skipped in silence, the third is refused
+		args := [][]string{{"--skip-ok"}, {"--skip-ok"}, nil}[i]
+		args = append(append([]string{"run", "--every", "1h"}, args...), "tick", "--", "true")
+		_, _, stderr := b.run(args...)
+		if said := strings.Contains(stderr, "no store is named, so COMMAND runs once per tick on this machine"); said == quiet {
+			t.Errorf("%q: %q", args, stderr)
+		}
+	}
+	named := b.with("HOLDFAST_URL=sqlite:" + b.dir + "/named.db")
+	_, stderr := named.want(0, "run", "--every", "1h", "tick", "--", "true")
+	if strings.Contains(stderr, "no store is named") {
+		t.Errorf("%q", stderr)
+	}
 }

@@ -93,7 +93,17 @@ func TestRevokeAsksOnly(t *testing.T) {
 	} {
 		b.want(64, args...)
 	}
-	b.want(78, "break", "a", "--token", "1", "--reason", strings.Repeat("x", 1025))
+	for _, args := range [][]string{{"revoke", "free"}, {"break", "free", "--token", "1"}} { // also of a free name
+		for reason, want := range map[string]string{
+			strings.Repeat("x", 1025): "--reason: it has 1025 bytes; allowed are 1024",
+			"\xff":                    "--reason: it is not valid UTF-8",
+		} {
+			if _, stderr := b.want(64, append(args, "--reason", reason)...); !strings.Contains(stderr, want) {
+				t.Error(stderr)
+			}
+		}
+		b.want(77, append(args, "--reason", strings.Repeat("x", 1024))...)
+	}
 }
 
 func TestElectResigns(t *testing.T) {

@@ -14,6 +14,10 @@ var (
 	RedisEdited func(conn, config any, edit func(name, text string) string) (backend any)
 	// RedisScripts returns the text of every script, by deployment and name.
 	RedisScripts func() map[string]map[string]string
+	// RedisTexts returns the text of every script of a backend.
+	RedisTexts func(backend any) []string
+	// RedisTagLike returns a hash tag of digits in the slot of another.
+	RedisTagLike func(tag string) string
 	// RedisClock replaces the clock of the process.
 	RedisClock func(backend any, now func() time.Duration)
 	// RedisListenEarly makes each Acquire one script, also in a Cluster.

@@ -78,17 +78,31 @@ func (s *session) checkToken(ctx context.Context, h driver.Hold, id string) erro
 	if err != nil {
 		return err
 	}
-	found := false
+	return judgeToken(records, h, id)
+}
+
+// judgeToken is checkToken for the records of a majority. After the grant has ended, a server that
+// missed that may still show it, with a token of its own. Then the name may be another's already.
+func judgeToken(records []driver.Record, h driver.Hold, id string) error {
+	found, taken := false, false
 	for _, r := range records {
 		for _, x := range r.Holders {
-			if same := (x.ID == h.ID || x.ID == id) && !x.Kept; same && x.Token == h.Token {
+			same := x.ID == h.ID || x.ID == id
+			switch {
+			case x.Kept:
+			case same && x.Token == h.Token:
 				return nil
-			} else if same {
+			case same:
 				found = true
+			default:
+				taken = taken || x.Token > h.Token
 			}
 		}
 	}
-	if found {
+	switch {
+	case found && taken:
+		return driver.ErrTaken
+	case found:
 		return driver.ErrGone
 	}
 	return nil // adoptAt finds out what has become of it

@@ -219,7 +219,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			if r := b.merge(name, records[name]); (r.Kind != driver.Unused || r.Damaged != "") && len(out) < limit {
+			if r := b.settled(ctx, name, records[name]); (r.Kind != driver.Unused || r.Damaged != "") && len(out) < limit {
 				out = append(out, r)
 			}
 		}
@@ -229,6 +229,21 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		after = end
 	}
 	return out, nil
+}
+
+// settled is merge for List. If one server's record is damaged, a majority that knows the name may be
+// among the servers that have not answered yet.
+func (b *Backend) settled(ctx context.Context, name string, records []driver.Record) driver.Record {
+	damaged := slices.IndexFunc(records, func(r driver.Record) bool { return r.Damaged != "" })
+	r := b.merge(name, records)
+	if damaged < 0 || r.Kind != driver.Unused || r.Damaged != "" {
+		return r
+	}
+	r, err := b.Inspect(ctx, name) // it does not count the damaged answer
+	if err != nil {
+		return records[damaged]
+	}
+	return r
 }
 
 // Break implements driver.Backend. Every server ends its part of the grant. Break then checks the

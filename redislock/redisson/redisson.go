@@ -25,6 +25,9 @@ type Config struct {
 //go:embed format.lua
 var format string
 
+//go:embed scan.lua
+var scan string
+
 // New returns the lock table that conn leads to, shared with Redisson. It sends nothing. If cfg is
 // invalid, every method returns ErrInvalid. The Backend owns conn: Close closes it.
 func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
@@ -34,6 +37,7 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 	return redislock.NewFormat(conn, &cfg.Config, &redislock.Format{
 		Name:    "redisson",
 		Lua:     fmt.Sprintf("local FENCED, PLAIN = %t, %t\n%s", cfg.Fenced, cfg.PlainSemaphores, format),
+		Scan:    scan,
 		Check:   Check,
 		Tag:     tag,
 		Channel: channel,

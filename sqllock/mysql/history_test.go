@@ -61,6 +61,11 @@ func TestHistoriesWithoutTheRight(t *testing.T) {
 			}
 		}
 		a.release(a.get(a.req("x")))
+		by, _ := diagnose(t, a.db, mysql.Dialect(), 15*time.Second)
+		f := by["mysql.history"]
+		if f.Severity != driver.Slows || !strings.Contains(f.Do, "TABLE IF NOT EXISTS hf_history (") {
+			t.Errorf("doctor, %s the table: %+v", tables, f)
+		}
 	}
 }
 

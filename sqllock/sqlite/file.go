@@ -41,7 +41,7 @@ func (st *store) resolve() error {
 	}
 	real, err := filepath.EvalSymlinks(st.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, lerr := os.Lstat(st.path); lerr == nil {
+		if _, lerr := st.env.lstat(st.path); lerr == nil {
 			// Another process may have created the file since.
 			if real, err = filepath.EvalSymlinks(st.path); errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("%w: a symbolic link that leads nowhere", driver.ErrRefused)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ type env struct {
 	wall  func() int64 // microseconds since 1970
 	boot  func() (string, error)
 	netFS func(dir string) (string, error)
+	lstat func(path string) (os.FileInfo, error)
 	idle  time.Duration // how long the row of an unused name stays
 
 	// How long a closing process may have one of the store's files closed and another open.
@@ -34,7 +36,7 @@ type env struct {
 }
 
 var machine = env{
-	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute, closing: 3 * time.Second,
+	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, lstat: os.Lstat, idle: time.Minute, closing: 3 * time.Second,
 	place: host.PlaceOf, ownTime: host.OwnTime,
 	wall: func() int64 { return time.Now().UnixMicro() },
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/hook"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
@@ -42,37 +45,17 @@ func TestConformanceCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule + " +client|tracking"},
 		Args: []string{"--appendonly", "yes"}})
-	// A request whose answer is lost is executed only if the server knows its script already.
-	teach := func(t testing.TB) {
-		for _, r := range c.Servers {
-			client := rawClient(t, r.Addr)
-			for _, text := range hook.RedisScripts()["cluster"] {
-				if err := client.Do(within(t, soon), client.B().ScriptLoad().Script(text).Build()).Error(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	teach(t)
-	restart := func(t testing.TB) {
-		for _, r := range c.Servers {
-			r.Stop()
-		}
-		for _, r := range c.Servers {
-			r.Start()
-		}
-		c.Ready()
-		teach(t)
-	}
+	restart := taught(t, c, slices.Collect(maps.Values(hook.RedisScripts()["cluster"])))
 	primary := func(name string) *testenv.RedisServer { return c.Servers[c.Owner(tagOf(name), 0)] }
 	for name, dial := range map[string]dialCluster{"rueidis": clusterRueidis, "go-redis": clusterGoRedis} {
 		t.Run(name, func(t *testing.T) {
-			polled := ""
+			h := several(c.Addrs(), func(t testing.TB, p *testenv.TCPProxies) driver.Backend {
+				return redislock.New(dial(t, c, p), nil)
+			}, restart, primary, tagOf, true, refusalsOf(c.Servers, "oom"))
 			if name == "go-redis" {
-				polled = "it does not track a Cluster"
+				h.Polled = "it does not track a Cluster"
 			}
-			through := func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) }
-			conformSeveral(t, polled, c.Addrs(), through, restart, primary, true, refusalsOf(c.Servers, "oom"))
+			drivertest.Run(t, h)
 		})
 	}
 }
@@ -88,8 +71,9 @@ func TestConformanceSentinel(t *testing.T) {
 	primary := func(string) *testenv.RedisServer { return s.Servers[0] }
 	for name, dial := range map[string]dialSentinel{"rueidis": sentinelRueidis, "go-redis": sentinelGoRedis} {
 		t.Run(name, func(t *testing.T) {
-			conformSeveral(t, "", s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) },
-				restart, primary, false, refusalsOf(s.Servers[:1], "noreplicas", "oom"))
+			drivertest.Run(t, several(s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) driver.Backend {
+				return redislock.New(dial(t, s, p), nil)
+			}, restart, primary, tagOf, false, refusalsOf(s.Servers[:1], "noreplicas", "oom")))
 		})
 	}
 }
@@ -105,11 +89,39 @@ func holdAll(p *testenv.TCPProxies) (deliver func()) {
 	}
 }
 
-func conformSeveral(t *testing.T, polled string, addrs []string,
-	dial func(testing.TB, *testenv.TCPProxies) redislock.Conn,
-	restart func(testing.TB),
-	primary func(name string) *testenv.RedisServer, cluster bool, refuse map[string]func(testing.TB) func(),
-) {
+// taught teaches the servers of a Cluster scripts, and returns a function that restarts the servers. A
+// request whose answer is lost is executed only if the server knows its script already.
+func taught(t testing.TB, c *testenv.RedisClusterServers, scripts []string) (restart func(testing.TB)) {
+	t.Helper()
+	teach := func(t testing.TB) {
+		for _, r := range c.Servers {
+			client := rawClient(t, r.Addr)
+			for _, text := range scripts {
+				if err := client.Do(within(t, soon), client.B().ScriptLoad().Script(text).Build()).Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	teach(t)
+	return func(t testing.TB) {
+		for _, r := range c.Servers {
+			r.Stop()
+		}
+		for _, r := range c.Servers {
+			r.Start()
+		}
+		c.Ready()
+		teach(t)
+	}
+}
+
+// several is the harness of a store of several servers. open opens a backend through proxies, primary
+// returns the server of a name, and tag the hash tag of its keys.
+func several(addrs []string, open func(testing.TB, *testenv.TCPProxies) driver.Backend, restart func(testing.TB),
+	primary func(name string) *testenv.RedisServer, tag func(name string) string, cluster bool,
+	refuse map[string]func(testing.TB) func(),
+) drivertest.Harness {
 	var names []string // one for each server that has names
 	for i, seen := 0, map[string]bool{}; i < 100; i++ {
 		name := fmt.Sprint("any", i)
@@ -117,17 +129,16 @@ func conformSeveral(t *testing.T, polled string, addrs []string,
 			seen[addr], names = true, append(names, name)
 		}
 	}
-	drivertest.Run(t, drivertest.Harness{
+	return drivertest.Harness{
 		TTL:    ttl,
-		Polled: polled,
 		Only:   connected(),
 		Refuse: refuse,
-		Damage: damages(primary),
-		Forger: forger(primary, cluster, true),
+		Damage: damages(primary, tag),
+		Forger: forger(primary, tag, cluster, true),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			p := testenv.Proxies(t, addrs)
-			b := redislock.New(dial(t, p), nil)
+			b := open(t, p)
 			t.Cleanup(func() { _ = b.Close() })
 			heal := func() { p.Each((*testenv.TCPProxy).Heal) }
 			return drivertest.Conn{
@@ -153,7 +164,7 @@ func conformSeveral(t *testing.T, polled string, addrs []string,
 			}
 		},
 		Restart: restart,
-	})
+	}
 }
 
 type (

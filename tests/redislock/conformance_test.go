@@ -108,8 +108,8 @@ func harness(server *testenv.RedisServer, only []string,
 		Only:   only,
 		Names:  testenv.Rounds(1000, 10_000),
 		Refuse: refusals(func() *testenv.RedisServer { return server }),
-		Damage: damages(func(string) *testenv.RedisServer { return server }),
-		Forger: forger(func(string) *testenv.RedisServer { return server }, false, true),
+		Damage: damages(func(string) *testenv.RedisServer { return server }, tagOf),
+		Forger: forger(func(string) *testenv.RedisServer { return server }, tagOf, false, true),
 		Open: proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
 			return redislock.New(dial(t, addr), nil)
 		}),

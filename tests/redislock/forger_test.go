@@ -12,7 +12,8 @@ import (
 
 // forger publishes forged messages on the channels of sessions, at the server that has a name. In a
 // Cluster these channels belong to shards. believed is false if replicas have to confirm a grant.
-func forger(server func(name string) *testenv.RedisServer, cluster, believed bool) *drivertest.Forger {
+func forger(server func(name string) *testenv.RedisServer, tag func(name string) string,
+	cluster, believed bool) *drivertest.Forger {
 	return &drivertest.Forger{
 		Believed: believed,
 		Message:  func(id string, token uint64, _ string) string { return fmt.Sprint(id, " ", token) },
@@ -21,7 +22,7 @@ func forger(server func(name string) *testenv.RedisServer, cluster, believed boo
 			raw := rawClient(t, server(name).Addr)
 			command, channel := "PUBLISH", "hf:s:"+session
 			if cluster {
-				command, channel = "SPUBLISH", "hf:"+tagOf(name)+":s:"+session
+				command, channel = "SPUBLISH", "hf:"+tag(name)+":s:"+session
 			}
 			all := make([]rueidis.Completed, len(messages))
 			for i, m := range messages {

@@ -1,21 +1,66 @@
 package redislock_test
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/hook"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// redissonRule and redissonClusterRule are the rules in the documentation of package redisson.
+const (
+	redissonRule = "user holdfast on >secret resetkeys ~* resetchannels &hf:s:* &redisson_* -@all " +
+		"+evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select " + redissonCommands
+	redissonClusterRule = "user holdfast on >secret resetkeys ~* resetchannels &hf:{*}:s:* &redisson_* -@all " +
+		"+evalsha +eval +publish +spublish +pubsub|numsub +pubsub|shardnumsub +subscribe +unsubscribe +ssubscribe +sunsubscribe " +
+		"+hello +ping +asking +cluster|slots +cluster|shards +command " + redissonCommands
+
+	redissonCommands = "+get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan " +
+		"+hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan " +
+		"+zadd +zrem +zcard +zcount +zrank +zscore +zrange +zrangebyscore"
 )
 
 // TestConformanceRedisson runs the suite with Redisson's keys beside the record of each name.
 func TestConformanceRedisson(t *testing.T) {
 	t.Parallel()
-	server := testenv.Redis(t, "--appendonly", "yes")
+	server := testenv.RedisACL(t, []string{redissonRule}, "--appendonly", "yes")
 	h := harness(server, nil, dialRueidis)
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
-		return redisson.New(dialRueidis(t, addr), nil)
+		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), nil)
 	})
-	drivertest.Run(t, h)
+	drivertest.Run(t, likeRedisson(h))
+}
+
+// likeRedisson says in what the format differs from other stores.
+func likeRedisson(h drivertest.Harness) drivertest.Harness {
+	h.Polled = "what Redisson changes is in none of our keys"
+	h.LimitsStay = "a semaphore of Redisson keeps its permits"
+	return h
+}
+
+// TestConformanceRedissonCluster runs the suite in a Cluster, where all keys of a name have the tag
+// that Redisson gives them.
+func TestConformanceRedissonCluster(t *testing.T) {
+	t.Parallel()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{redissonClusterRule},
+		Args: []string{"--appendonly", "yes"}})
+	tag := func(name string) string { return "{" + name + "}" }
+	primary := func(name string) *testenv.RedisServer { return c.Servers[c.Owner("{"+hook.RedisTagLike(name)+"}", 0)] }
+	open := func(t testing.TB, p *testenv.TCPProxies) driver.Backend {
+		return redisson.New(clusterRueidis(t, c, p), nil)
+	}
+	b := redisson.New(clusterRueidis(t, c, testenv.Proxies(t, c.Addrs())), nil)
+	t.Cleanup(func() { _ = b.Close() })
+	restart := taught(t, c, hook.RedisTexts(b))
+	h := several(c.Addrs(), open, restart, primary, tag, true, refusalsOf(c.Servers, "oom"))
+	h.RefusesName = func(name string) bool {
+		return strings.ContainsAny(name, "{}") && !regexp.MustCompile(`^[^{]*\{[^}]+\}`).MatchString(name)
+	}
+	drivertest.Run(t, likeRedisson(h))
 }

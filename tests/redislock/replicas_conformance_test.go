@@ -25,8 +25,8 @@ func TestConformanceReplicas(t *testing.T) {
 		TTL:    2 * ttl, // replicas get a third of it
 		Only:   connected(),
 		Refuse: refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),
-		Damage: damages(func(string) *testenv.RedisServer { return set.Primary }),
-		Forger: forger(func(string) *testenv.RedisServer { return set.Primary }, false, false),
+		Damage: damages(func(string) *testenv.RedisServer { return set.Primary }, tagOf),
+		Forger: forger(func(string) *testenv.RedisServer { return set.Primary }, tagOf, false, false),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)

@@ -139,7 +139,7 @@ func (a *app) adopt(o *adoptOptions, ticket string, argv []string) error {
 			}
 			l, err := s.Adopt(ctx, ticket, opts...)
 			if err != nil {
-				return nil, err
+				return nil, s.notAdopted(err)
 			}
 			return &hold{lease: l, parts: []*holdfast.Lease{l}}, nil
 		})
@@ -149,4 +149,27 @@ func (a *app) adopt(o *adoptOptions, ticket string, argv []string) error {
 		_, err = t.under(s, h, o.maxHold, 0)
 		return err
 	})
+}
+
+// notAdopted returns the error of an adoption with what is the matter.
+func (s *session) notAdopted(err error) error {
+	var e *holdfast.Error
+	switch {
+	case !errors.As(err, &e):
+	case errors.Is(err, holdfast.ErrInvalid) && e.Name == "": // it could not be read
+		return &worded{err.Error() + `; "holdfast handoff" prints it`, err}
+	case errors.Is(err, holdfast.ErrGone):
+		ctx, cancel := context.WithTimeout(context.Background(), waitLook)
+		defer cancel()
+		text := err.Error() + "; a ticket is good for one adoption, while its hold lasts"
+		if r, err := s.Inspect(ctx, e.Name); err == nil {
+			now := "nobody holds it"
+			if len(r.Holders) > 0 {
+				now = "it is " + describe(&r.Holders[0])
+			}
+			text += "; now " + now
+		}
+		return &worded{text, err}
+	}
+	return err
 }

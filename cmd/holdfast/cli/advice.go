@@ -18,9 +18,10 @@ type hinted struct{ error }
 
 func (h hinted) Unwrap() error { return h.error }
 
-// advised marks an error of a store as hinted.
+// advised marks an error of a store as hinted. That a grant is gone is nothing about the store.
 func advised(err error) error {
-	if code, _ := codeOf(command{err}); err == nil || code != exitRefused && code != exitUnavailable {
+	code, _ := codeOf(command{err})
+	if err == nil || errors.Is(err, holdfast.ErrGone) || code != exitRefused && code != exitUnavailable {
 		return err
 	}
 	return hinted{err}

@@ -35,6 +35,9 @@ func (a *app) breakCommand() *cobra.Command {
 			if token == 0 {
 				return usagef("--token is missing: holdfast info %s shows the token of each grant", typed(args[0]))
 			}
+			if err := checkReason(reason); err != nil {
+				return err
+			}
 			return a.breakLock(args[0], token, reason)
 		}),
 	}
@@ -71,10 +74,9 @@ func (a *app) breakLock(name string, token uint64, reason string) error {
 
 // aftermath says what the holder of a broken grant may still do.
 func aftermath(h *holdfast.Holder) string {
-	switch {
-	case foreign(h):
+	if foreign(h) {
 		return "Its holder is another program, which holdfast cannot notify, and may go on. End that program."
 	}
-	return fmt.Sprintf(
-		"Its holder learns of it at its next renewal, normally within a third of its TTL; if it cannot reach the store, it may go on for up to %s.", rough(h.Left))
+	return fmt.Sprintf("Its holder learns of it at its next renewal, normally within a third of its TTL; if it cannot "+
+		"reach the store, it may go on for up to %s.", rough(h.Left))
 }

@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/keeper"
 	"github.com/holdfast-lock/holdfast/open"
 )
 
@@ -89,13 +91,27 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 		fmt.Errorf(`the surrounding holdfast command already holds %s; waiting for it would never end`, show(name))}
 }
 
+// outerHold reports whether a command that runs under leases also runs under the hold that the
+// environment names. It does not if that hold is over. A hold of the same name was handed off or
+// lost, or is one of several: its answers would be taken for those about the command's own lease.
+func outerHold(socket string, leases []*holdfast.Lease) bool {
+	if _, err := os.Lstat(socket); err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(leases, func(l *holdfast.Lease) bool { return keeper.Of(socket, l.Name()) })
+}
+
 // environ returns the environment of a command that runs under leases; the first is that of its
 // main lock.
 func (s *session) environ(owner string, leases []*holdfast.Lease) []string {
 	var env []string
 	for _, kv := range open.Environ() {
-		switch key, _, _ := strings.Cut(kv, "="); key {
+		switch key, value, _ := strings.Cut(kv, "="); key {
 		case envLock, envToken, envOwner, envHeld, envSecrets:
+		case envHold:
+			if outerHold(value, leases) {
+				env = append(env, kv)
+			}
 		default:
 			env = append(env, kv)
 		}

@@ -77,6 +77,9 @@ sleeps, or the keeper is killed. No command is ended then, other than by "holdfa
 held. "holdfast release" does so as well. If a keeper is killed, the store frees the name a TTL
 later at the latest.
 
+A keeper whose lock was lost, or was adopted after a hand-off, stays for an hour without the lock,
+so that check and release can say why. A release, or the end of PID, ends it before; so does TERM.
+
 Other users of the machine cannot use, end or see the hold. Every process of this user can.`
 
 func (a *app) holdCommand() *cobra.Command {

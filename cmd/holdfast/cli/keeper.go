@@ -20,9 +20,9 @@ import (
 	"github.com/holdfast-lock/holdfast/open"
 )
 
-// lostFor is how long a keeper whose lock has ended says so, unless a release or the end of the
-// watched process ends it before.
-const lostFor = time.Hour
+// overFor is how long a keeper says that its hold is over, unless a release or the end of the
+// watched process ends it before. The help and docs/tasks/ci.md name it.
+const overFor = time.Hour
 
 func (a *app) keeperCommand() *cobra.Command {
 	return &cobra.Command{
@@ -48,7 +48,7 @@ type ask struct {
 	reply chan<- *keeper.Answer
 }
 
-// keeping is a keeper at work. Only the goroutine of keep changes it.
+// keeping is a keeper at work. The goroutine of hold changes it, and then that of answerOver.
 type keeping struct {
 	a       *app
 	o       *holdOptions
@@ -62,7 +62,7 @@ type keeping struct {
 
 	lease   *holdfast.Lease
 	adopted <-chan struct{} // not nil: the lock is offered
-	answer  keeper.Answer   // its State is Held, Offered, or Ended
+	answer  keeper.Answer   // its State is Held, Offered, Passed or Ended
 
 	finished bool // a release was asked for
 }
@@ -110,6 +110,7 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 	cfg := holdfast.Config{Program: "holdfast hold", Labels: o.Labels,
 		Observer: &holdfast.Observer{Waiting: line.update, Renewed: line.renewed}}
 	a.bound(seconds{o.Wait, o.WaitSet})
+	answered := make(chan struct{}) // closed when the keeper is of no use any more
 	err = a.with(ctx, cfg, func(s *session) error {
 		t := &task{a: a, line: line}
 		h, err := t.lock(ctx, s, o.runOptions(), o.Name)
@@ -122,7 +123,14 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 			return err
 		}
 		k.lease = h.parts[0]
-		return k.hold(s)
+		err = k.hold(s)
+		go func() { // the session may take seconds to close
+			defer close(answered)
+			if err == nil && k.isOver() && !k.finished {
+				k.answerOver()
+			}
+		}()
+		return err
 	})
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
@@ -130,9 +138,7 @@ func (a *app) keep(o *holdOptions, in *bufio.Reader) error {
 	if err != nil {
 		return advised(err)
 	}
-	if k.answer.State == keeper.Ended && !k.finished {
-		k.answerLost()
-	}
+	<-answered
 	return nil
 }
 
@@ -184,7 +190,7 @@ func (k *keeping) hold(s *session) error {
 	}
 	detached := false
 	end := after(k.o.MaxHold)
-	for k.answer.State != keeper.Ended && !k.finished {
+	for !k.isOver() && !k.finished {
 		lost := l.Done()
 		if k.adopted != nil {
 			lost = nil
@@ -204,7 +210,7 @@ func (k *keeping) hold(s *session) error {
 		case <-lost:
 			k.end(l.Why())
 		case <-k.adopted:
-			return nil
+			k.answer.State = keeper.Passed
 		case <-end: // of an offer; the lease ends by itself
 			if k.adopted != nil {
 				return k.release()
@@ -219,6 +225,11 @@ func (k *keeping) hold(s *session) error {
 		}
 	}
 	return nil
+}
+
+// isOver reports whether the lock is not this hold's any more.
+func (k *keeping) isOver() bool {
+	return k.answer.State == keeper.Ended || k.answer.State == keeper.Passed
 }
 
 // release ends the hold without a request. Nobody would see an error.
@@ -249,7 +260,7 @@ func (k *keeping) serve(q ask) {
 	}
 	a := k.answer
 	switch {
-	case a.State == keeper.Ended:
+	case k.isOver():
 	case q.op == keeper.Check:
 		a.Left = k.lease.Left()
 		if n := k.lease.Revocation(); n != nil {
@@ -286,6 +297,8 @@ func (k *keeping) releaseFor(a keeper.Answer) keeper.Answer {
 	switch err := k.lease.Release(); {
 	case err == nil:
 		a.State = keeper.Released
+	case k.adopted != nil && errors.Is(err, holdfast.ErrReleased):
+		a.State = keeper.Passed
 	case isOutage(err):
 		a.State, a.Why = keeper.Unsure, oneLine(k.a.message(err.Error()))
 	default:
@@ -295,9 +308,9 @@ func (k *keeping) releaseFor(a keeper.Answer) keeper.Answer {
 	return a
 }
 
-// answerLost answers that the lock is not held any more.
-func (k *keeping) answerLost() {
-	limit := time.After(lostFor)
+// answerOver answers that the lock is not held any more.
+func (k *keeping) answerOver() {
+	limit := time.After(overFor)
 	for {
 		select {
 		case q := <-k.asked:

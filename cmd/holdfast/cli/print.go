@@ -178,6 +178,7 @@ type holderJSON struct {
 	Since   time.Time         `json:"since"`
 	LeftMS  int64             `json:"left_ms"`
 	LeaseMS int64             `json:"lease_ms,omitempty"` // after a renewal
+	HoldMS  int64             `json:"max_hold_ms,omitempty"`
 	Command string            `json:"command,omitempty"`
 }
 
@@ -210,7 +211,8 @@ func holdersJSON(list []holdfast.Holder) []holderJSON {
 		j := holderJSON{
 			ID: h.ID, User: h.User, Host: h.Host, PID: h.PID, Program: h.Program, Note: h.Note, Labels: h.Labels,
 			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Since: h.Since.UTC().Round(time.Millisecond),
-			LeftMS: h.Left.Milliseconds(), LeaseMS: h.Lease.Milliseconds(), Command: h.Command,
+			LeftMS: h.Left.Milliseconds(), LeaseMS: h.Lease.Milliseconds(),
+			HoldMS: h.MaxHold.Milliseconds(), Command: h.Command,
 		}
 		if h.Token != 0 {
 			j.Token = strconv.FormatUint(h.Token, 10)

@@ -19,9 +19,10 @@ is 76 if it does not: the lock was lost, its time is over, it was released or ha
 keeper was killed.
 
 The keeper answers, and asks no store: it learns within a third of the TTL that the lock was
-broken, and knows at once that a lease has expired. If "holdfast revoke" has asked for the lock, check
-says so on standard error. As for "holdfast release", the hold is the one in
-HOLDFAST_HOLD, or the one that was made for this shell or script.`
+broken, and knows at once that a lease has expired. If it is stopped, it does not answer: the exit
+code is 69. If "holdfast revoke" has asked for the lock, check says so on standard error. As for
+"holdfast release", the hold is the one in HOLDFAST_HOLD, or the one that was made for this shell or
+script.`
 
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
@@ -33,8 +34,11 @@ func (a *app) checkCommand() *cobra.Command {
 		Args: atMostOne,
 		RunE: ours(func(_ *cobra.Command, args []string) error {
 			return a.askKeeper(args, keeper.Check, func(h *keeper.Answer) error {
-				if h.State == keeper.Offered {
+				switch h.State {
+				case keeper.Offered:
 					return lostHold("%s was handed off: whoever has the ticket may hold it", show(h.Name))
+				case keeper.Passed:
+					return lostHold("%s was handed off, and %s", show(h.Name), passedOn)
 				}
 				if h.Asked != "" {
 					a.say("%s: asked to release it by %s", show(h.Name), h.Asked)
@@ -56,8 +60,13 @@ The hold is the one in HOLDFAST_HOLD, as hold prints it; NAME may then be left o
 hold is the one that was made for this shell or script, or a process above it ("--while"). A
 command that knows only the name never ends the hold of another job of the same user.
 
-A hold that was handed off, and that nobody has adopted, is released, too. After an adoption the
-exit code is 76 as well: the lock is no longer this hold's.`
+A hold that was handed off, and that nobody has adopted, is released, too. After an adoption
+nothing is left to release: release says so, and exits with 0. What was done before the hand-off
+was done under the lock, and "holdfast adopt" learns of what happens later.`
+
+// passedOn is what a keeper knows of a lock after its offer: a store does not say whether the adopter
+// has released it since.
+const passedOn = "was adopted, or has ended since"
 
 func (a *app) releaseCommand() *cobra.Command {
 	return &cobra.Command{
@@ -68,7 +77,12 @@ func (a *app) releaseCommand() *cobra.Command {
 		Args:    atMostOne,
 		RunE: ours(func(_ *cobra.Command, args []string) error {
 			return a.askKeeper(args, keeper.Release, func(h *keeper.Answer) error {
-				if h.State == keeper.Unsure {
+				switch h.State {
+				case keeper.Passed:
+					_, err := fmt.Fprintf(a.stdout, "%s, token %d, was handed off, and %s: nothing is left to release\n", show(h.Name),
+						h.Token, passedOn)
+					return err
+				case keeper.Unsure:
 					return &failure{exitUnavailable,
 						fmt.Errorf("%s: the store has not confirmed the release; the lock expires by itself: %s", show(h.Name), h.Why)}
 				}
@@ -124,6 +138,13 @@ func (a *app) askKeeper(args []string, op keeper.Op, f func(*keeper.Answer) erro
 	if err != nil {
 		return err
 	}
+	if op == keeper.Release {
+		warning := time.AfterFunc(openSilence, func() {
+			a.say("%s: its keeper has not confirmed the release for %v; it waits for the store, or it is stopped",
+				holdName(name, socket), openSilence)
+		})
+		defer warning.Stop()
+	}
 	h, err := keeper.Ask(socket, op)
 	switch {
 	case errors.Is(err, keeper.ErrGone) && op == keeper.Release:
@@ -141,8 +162,21 @@ func (a *app) askKeeper(args []string, op keeper.Op, f func(*keeper.Answer) erro
 	return f(h)
 }
 
+// silentKeeper returns the error about a keeper that does not answer, with what to do.
 func silentKeeper(name string, err error) error {
-	return &failure{exitUnavailable, fmt.Errorf("%s: %w; it may be stopped", name, err)}
+	var s *keeper.Silence
+	if errors.As(err, &s) {
+		kill := "kill its process"
+		if s.PID > 0 {
+			kill = fmt.Sprintf("kill -KILL %d", s.PID)
+		}
+		what := "; it may be stopped"
+		if s.Runs {
+			what = ""
+		}
+		err = fmt.Errorf("%w%s. To end it: %s; the lease then ends by its TTL", err, what, kill)
+	}
+	return &failure{exitUnavailable, fmt.Errorf("%s: %w", name, err)}
 }
 
 // holdName names a hold for people.
@@ -172,7 +206,7 @@ func (a *app) findHold(name string) (socket string, err error) {
 		return "", &failure{exitConfig, fmt.Errorf("the folder of holds: %w", err)}
 	}
 	store, _ := open.WithoutPassword(a.url())
-	var dead, ours, others []string
+	var dead, passed, ours, others []string
 	var silent error
 	for _, s := range list {
 		switch h, err := keeper.Ask(s, keeper.Check); {
@@ -181,11 +215,16 @@ func (a *app) findHold(name string) (socket string, err error) {
 		case err != nil:
 			silent = err
 			others = append(others, s)
+		case h.Store == store && keeper.Ancestor(h.While) && h.State == keeper.Passed:
+			passed = append(passed, s)
 		case h.Store == store && keeper.Ancestor(h.While):
 			ours = append(ours, s)
 		default:
 			others = append(others, fmt.Sprintf("%s (at %s)", s, cmp.Or(h.Store, "the file of this user")))
 		}
+	}
+	if len(ours) == 0 { // what was handed off counts until there is a new hold
+		ours = passed
 	}
 	switch {
 	case len(ours) == 1:

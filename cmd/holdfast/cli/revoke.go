@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +19,18 @@ import (
 )
 
 const reasonUsage = "why, for the holder and for the history (`TEXT` of at most 1024 bytes)"
+
+// checkReason refuses a --reason before the first exchange with the store.
+func checkReason(reason string) error {
+	const most = 1024
+	switch {
+	case len(reason) > most:
+		return usagef("--reason: it has %d bytes; allowed are %d", len(reason), most)
+	case !utf8.ValidString(reason):
+		return usagef("--reason: it is not valid UTF-8")
+	}
+	return nil
+}
 
 const aboutRevoke = `Ask the holders of NAME to release it. Nothing is taken from them: they go on until they release.
 
@@ -44,7 +58,12 @@ func (a *app) revokeCommand() *cobra.Command {
 		Example: `  holdfast revoke deploy/prod --reason "a fix has to go out"
   holdfast revoke deploy/prod --wait 60 || holdfast info deploy/prod`,
 		Args: exactly("the name of the lock"),
-		RunE: ours(func(_ *cobra.Command, args []string) error { return a.revoke(args[0], o) }),
+		RunE: ours(func(_ *cobra.Command, args []string) error {
+			if err := checkReason(o.reason); err != nil {
+				return err
+			}
+			return a.revoke(args[0], o)
+		}),
 	}
 	f := c.Flags()
 	f.Uint64Var(&o.token, "token", 0, "ask only the holder of the grant with this fencing `TOKEN`")
@@ -56,22 +75,25 @@ func (a *app) revokeCommand() *cobra.Command {
 func (a *app) revoke(name string, o *revokeOptions) error {
 	signals := catchSignals()
 	ctx, detach := cancelOnSignal(signals)
-	err := a.existing(ctx, func(s *session) error {
-		holders, err := s.ask(ctx, name, o)
-		for _, h := range holders { // also if another could not be asked
-			if _, err := fmt.Fprintf(a.stdout, "asked: %s, token %d, %s\n", show(name), h.Token, describe(&h)); err != nil {
-				return err
-			}
-		}
-		if err != nil || !o.wait.set {
-			return err
-		}
-		return s.awaitEnds(ctx, name, holders, o.wait.d)
-	})
+	err := a.existing(ctx, func(s *session) error { return s.revoke(ctx, a.stdout, name, o) })
 	if caught := detach(); caught != nil {
 		return caught
 	}
 	return err
+}
+
+// revoke asks the holders of name, reports those that were asked, and waits for the ends of their grants.
+func (s *session) revoke(ctx context.Context, w io.Writer, name string, o *revokeOptions) error {
+	holders, err := s.ask(ctx, name, o)
+	for _, h := range holders { // also if another could not be asked
+		if _, err := fmt.Fprintf(w, "asked: %s, token %d, %s\n", show(name), h.Token, describe(&h)); err != nil {
+			return err
+		}
+	}
+	if err != nil || !o.wait.set {
+		return err
+	}
+	return s.awaitEnds(ctx, name, holders, o.wait.d)
 }
 
 // ask asks the holders of name, or the one that o names, and returns those that were asked.

@@ -22,6 +22,10 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 	}
 	return t.with(func(s *session) error {
 		h, err := t.take(func(ctx context.Context) (*hold, error) { return t.lock(ctx, s, o, name) })
+		if told := err == nil || errors.Is(err, holdfast.ErrHeld) && !o.skipOK; told && o.every > 0 && a.url() == "" {
+			a.say("no store is named, so COMMAND runs once per tick on this machine, for processes of this user; --store or %s names one for several machines",
+				envURL)
+		}
 		if err != nil {
 			return o.notRun(s, name, err)
 		}

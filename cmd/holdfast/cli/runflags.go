@@ -70,7 +70,7 @@ schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first
 lock, which is exclusive, without waiting. The name then stays taken for nine tenths of the tick,
 even if COMMAND ends earlier. A tick begins with its first run. Clocks may differ by a tenth of
 the tick. holdfast shows on standard error when the next run is possible; with --skip-ok only if
-COMMAND failed.
+COMMAND failed. Without a store it also says that the ticks are those of this machine alone.
 
 With --retry-failed the name is not kept if COMMAND fails: if its exit code is not 0, or holdfast
 had to end it. Another machine, or the next start, may then run COMMAND in the same tick. The name
@@ -88,6 +88,8 @@ The environment of COMMAND has
   HOLDFAST_HELD    the locks held: a run of the same name inside COMMAND is refused, instead
                    of waiting for itself
   HOLDFAST_URL     the URL of the store without its password, if it was set
+  HOLDFAST_HOLD    the surrounding "holdfast hold", if that is of another lock and is not over yet;
+                   COMMAND does not get another one, so that check is not about an old hold
 
 After waiting two seconds, holdfast shows on standard error who holds the lock, or that the
 store does not answer. -w bounds the wait for the lock. Before it, a silent store is given up

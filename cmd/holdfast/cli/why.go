@@ -8,33 +8,15 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/signs"
 )
-
-// A healthy client renews every third of its lease; half of it without a renewal means that at least
-// one has failed.
-const lateShare = 2
 
 // unusuallyLong is the default of --long.
 const unusuallyLong = time.Hour
 
-// renewed returns how long ago the last renewal of h was. It is not known for another program's
-// grant, for an old client's, and where no renewal changes what is left (ZooKeeper).
-func renewed(h *holdfast.Holder) (ago time.Duration, known bool) {
-	if h.Lease <= 0 || h.Kept || h.Left >= h.Lease {
-		return 0, false
-	}
-	return h.Lease - max(h.Left, 0), true
-}
-
-// lateRenewal reports whether h has missed a renewal: its client is stopped, gone, or cut off.
-func lateRenewal(h *holdfast.Holder) bool {
-	ago, known := renewed(h)
-	return known && ago > h.Lease/lateShare
-}
-
 // renewedText returns the last renewal for a table.
 func renewedText(h *holdfast.Holder) string {
-	ago, known := renewed(h)
+	ago, known := signs.Renewed(h)
 	if !known {
 		return "-"
 	}
@@ -56,12 +38,12 @@ func suspicious(r *holdfast.Record, long time.Duration) string {
 		return "damaged: nobody can take it until its record is removed at the store"
 	}
 	for i := range r.Holders {
-		if h := &r.Holders[i]; lateRenewal(h) {
+		if h := &r.Holders[i]; signs.Late(h) {
 			return noRenewal(h) + ": stopped, dead or cut off"
 		}
 	}
 	for i := range r.Waiters {
-		if w := &r.Waiters[i]; lateRenewal(w) {
+		if w := &r.Waiters[i]; signs.Late(w) {
 			return fmt.Sprintf("waiter %d, %s, %s: stopped, dead or cut off", i+1, who(w), noRenewal(w))
 		}
 	}
@@ -84,9 +66,15 @@ func eldest(r *holdfast.Record) *holdfast.Holder {
 }
 
 // noRenewal says for how long h has not renewed.
-func noRenewal(h *holdfast.Holder) string {
-	ago, _ := renewed(h)
-	return fmt.Sprintf("not renewed for %s of a lease of %s", rough(ago), span(h.Lease))
+func noRenewal(h *holdfast.Holder) string { return signs.NotRenewed(h, rough, span) }
+
+// silent names a holder that has missed a renewal. One of the HTTP API is a program whose process the
+// store does not know.
+func silent(h *holdfast.Holder) string {
+	if s := h.Labels[signs.LabelSession]; s != "" {
+		return fmt.Sprintf("A program (session %s of the HTTP API at %s)", word(s), who(h))
+	}
+	return who(h)
 }
 
 // why says in whole sentences who or what is in the way of a name, and what to do about it.
@@ -112,11 +100,11 @@ func why(r *holdfast.Record, long time.Duration) []string {
 	case held == nil && r.Waiting == 0:
 		say("It is free; the semaphore exists because its limit is set.")
 	case held == nil:
-		say("Nobody holds it; the first waiter gets it when it asks next.")
+		say(signs.Unheld)
 	case foreign(held):
 		say("Another program holds it, which does not say who it is or whether it still runs.")
-	case lateRenewal(held):
-		say("%s, which holds it, has %s: it is stopped, dead or cut off from the store.", who(held), noRenewal(held))
+	case signs.Late(held):
+		say("%s, which holds it, has %s: it is stopped, dead or cut off from the store.", silent(held), noRenewal(held))
 		if held.Left > 0 {
 			say("If it stays silent, the store frees the name in %s. Sooner: %s", rough(held.Left), remove(held))
 		} else {
@@ -131,17 +119,13 @@ func why(r *holdfast.Record, long time.Duration) []string {
 			say("To end it: stop that process, or: %s", remove(held))
 		}
 	}
-	if r.Kind == "semaphore" && len(r.Waiters) > 0 {
-		switch first, free := r.Waiters[0].Permits, r.Limit-used(r); {
-		case first > r.Limit:
-			say("The first waiter wants %d permits, and the limit is %d: it waits for ever. Raise the limit (holdfast sem limit), or end that waiter.",
-				first, r.Limit)
-		case free > 0:
-			say("%d permits are free, and the first waiter wants %d; those behind it wait for their turn.", free, first)
+	if r.Kind == "semaphore" {
+		if text := signs.Permits(r, r.Limit-used(r)); text != "" {
+			say("%s", text)
 		}
 	}
 	for i := range r.Waiters {
-		if w := &r.Waiters[i]; lateRenewal(w) {
+		if w := &r.Waiters[i]; signs.Late(w) {
 			say("Waiter %d, %s, has %s: it is stopped, dead or cut off. It loses its place in %s.", i+1, who(w), noRenewal(w),
 				rough(w.Left))
 			break
@@ -193,7 +177,7 @@ func becauseOf(reason string) string {
 
 // renews says how a holder's client is, as far as the record tells.
 func renews(h *holdfast.Holder) string {
-	ago, known := renewed(h)
+	ago, known := signs.Renewed(h)
 	if !known {
 		return "since " + h.Since.UTC().Format(time.RFC3339) + "; when it renewed last is not known"
 	}

@@ -19,6 +19,9 @@ func TestWhy(t *testing.T) {
 	kept, over := at(3, time.Minute, time.Hour, 15*second), at(4, time.Minute, 0, 15*second)
 	kept.Kept = true
 	old, unknown := at(5, 3*time.Hour, 13*second, 15*second), at(6, time.Minute, 15*second, 15*second)
+	bounded, ending, program := stopped, stopped, stopped
+	bounded.MaxHold, ending.MaxHold = time.Hour, 65*second
+	program.MaxHold, program.Labels = 15*second, map[string]string{"http-session": "a1"}
 	wants3 := alive
 	wants3.Permits = 3
 	few := func(list ...holdfast.Holder) []holdfast.Holder { return list }
@@ -34,6 +37,13 @@ func TestWhy(t *testing.T) {
 		"stopped": {holdfast.Record{Kind: "lock", Holders: few(stopped)},
 			[]string{"has not renewed for 10s of a lease of 15s: it is stopped",
 				"the store frees the name in 5s. Sooner: holdfast break 'a b' --token 7"},
+			"not renewed for 10s of a lease of 15s"},
+		"stopped, with a maximum hold": {holdfast.Record{Kind: "lock", Holders: few(bounded)},
+			[]string{"u@h:2, which holds it, has not renewed for 10s of a lease of 15s"}, "not renewed for 10s of a lease of 15s"},
+		"at the end of its maximum hold": {holdfast.Record{Kind: "lock", Holders: few(ending)},
+			[]string{"when it renewed last is not known"}, ""},
+		"a program of the HTTP API": {holdfast.Record{Kind: "lock", Holders: few(program)},
+			[]string{"A program (session a1 of the HTTP API at u@h:2), which holds it, has not renewed for 10s"},
 			"not renewed for 10s of a lease of 15s"},
 		"over": {holdfast.Record{Kind: "lock", Holders: few(over)},
 			[]string{"the next request takes the name"}, "not renewed for 15s"},

@@ -10,6 +10,7 @@
 package keeper
 
 import (
+	"bufio"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -44,6 +45,7 @@ type State string
 const (
 	Held     State = "held"
 	Offered  State = "offered"  // to whoever has the ticket
+	Passed   State = "passed"   // the offer is over: the lock was adopted, or has ended since
 	Released State = "released" // by this request
 	Unsure   State = "unsure"   // released, but the store has not confirmed that
 	Ended    State = "ended"    // the lock was lost, or its time was over
@@ -69,16 +71,43 @@ var (
 	ErrSilent  = errors.New("the keeper does not answer")
 )
 
+// Silence is the ErrSilent of a keeper that takes requests.
+type Silence struct {
+	PID   int           // its process; 0: the system does not say
+	After time.Duration // how long it had to answer
+	Runs  bool          // it has received the request, and waits for the store; else it may be stopped
+}
+
+// Error returns a text without advice.
+func (s *Silence) Error() string {
+	process := "the keeper"
+	if s.PID > 0 {
+		process += fmt.Sprintf(" (process %d)", s.PID)
+	}
+	if s.Runs {
+		return fmt.Sprintf("%s waits for the store, and has not answered within %v", process, s.After)
+	}
+	return fmt.Sprintf("%s has not answered within %v", process, s.After)
+}
+
+// Is reports whether target is ErrSilent.
+func (s *Silence) Is(target error) bool { return target == ErrSilent }
+
 // Limits of one connection.
 const (
 	maxText     = 64 << 10         // bytes
+	runsLimit   = 3 * time.Second  // for the first byte of an answer, which says that the keeper runs
 	askLimit    = 5 * time.Second  // for an answer
 	endLimit    = 30 * time.Second // for that of Release, which waits for the store
 	serveLimit  = 2 * time.Second  // for a request
 	connections = 16               // that a keeper serves at a time
 )
 
-// Ask asks the keeper at a socket. Errors: ErrGone, ErrForeign, ErrSilent.
+// received is what a keeper sends at once. White space is no part of an answer.
+const received = "\n"
+
+// Ask asks the keeper at a socket. Errors: ErrGone, ErrForeign, ErrSilent, which is a *Silence if the
+// keeper could be asked. Ask takes 5 seconds at most, and for Release 30; if the keeper is stopped, 3.
 func Ask(socket string, op Op) (*Answer, error) {
 	conn, err := net.DialTimeout("unix", socket, serveLimit)
 	switch {
@@ -88,22 +117,31 @@ func Ask(socket string, op Op) (*Answer, error) {
 		return nil, fmt.Errorf("%w: %w", ErrSilent, err)
 	}
 	defer conn.Close()
-	if err := samePeer(conn.(*net.UnixConn)); err != nil {
+	pid, err := samePeer(conn.(*net.UnixConn))
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", socket, ErrForeign, err)
 	}
-	limit := askLimit
-	if op == Release {
-		limit = endLimit
-	}
-	_ = conn.SetDeadline(time.Now().Add(limit))
+	silence := &Silence{PID: pid, After: runsLimit}
+	_ = conn.SetDeadline(time.Now().Add(runsLimit))
+	in := bufio.NewReader(io.LimitReader(conn, maxText))
 	a := new(Answer)
 	_, err = fmt.Fprintln(conn, op)
 	if err == nil {
-		err = json.NewDecoder(io.LimitReader(conn, maxText)).Decode(a)
+		_, err = in.Peek(1)
+	}
+	if err == nil {
+		silence.Runs, silence.After = true, askLimit
+		if op == Release {
+			silence.After = endLimit
+		}
+		_ = conn.SetDeadline(time.Now().Add(silence.After))
+		err = json.NewDecoder(in).Decode(a)
 	}
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
 		return nil, fmt.Errorf("%w (%s)", ErrGone, socket) // it ended meanwhile
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, silence
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrSilent, err)
 	}
@@ -188,7 +226,7 @@ func (s *Socket) Serve(serve func(Op) *Answer) {
 }
 
 func answer(conn *net.UnixConn, serve func(Op) *Answer) {
-	if samePeer(conn) != nil {
+	if _, err := samePeer(conn); err != nil {
 		return
 	}
 	_ = conn.SetDeadline(time.Now().Add(serveLimit))
@@ -197,6 +235,9 @@ func answer(conn *net.UnixConn, serve func(Op) *Answer) {
 		return
 	}
 	if !slices.Contains([]Op{Check, Release, HandOff}, op) {
+		return
+	}
+	if _, err := io.WriteString(conn, received); err != nil {
 		return
 	}
 	a := serve(op)

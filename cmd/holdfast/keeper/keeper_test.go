@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,6 +145,43 @@ func TestTidy(t *testing.T) {
 	}
 	if err := live.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A keeper that is stopped, and one that waits for the store, are told apart by what they do at once. A
+// stopped keeper that goes on does not serve a request that has been given up.
+func TestSilence(t *testing.T) {
+	runtimeDir(t)
+	stopped, err := Listen("a")
+	busy, berr := Listen("b")
+	if err := errors.Join(err, berr, stopped.Publish(), busy.Publish()); err != nil {
+		t.Fatal(err)
+	}
+	goOn := make(chan struct{})
+	go busy.Serve(func(Op) *Answer { <-goOn; return nil })
+	var asking sync.WaitGroup
+	for s, runs := range map[*Socket]bool{stopped: false, busy: true} {
+		asking.Go(func() {
+			_, err := Ask(s.Path, Check)
+			var silence *Silence
+			if !errors.Is(err, ErrSilent) || !errors.As(err, &silence) || silence.Runs != runs ||
+				runtime.GOOS == "linux" && silence.PID != os.Getpid() {
+				t.Errorf("%+v: %v; want Runs %t", silence, err, runs)
+			}
+		})
+	}
+	asking.Wait()
+	close(goOn)
+	var served atomic.Int32
+	go stopped.Serve(func(Op) *Answer { served.Add(1); return &Answer{State: Held} })
+	if _, err := Ask(stopped.Path, Check); err != nil { // after the first one
+		t.Error(err)
+	}
+	if err := errors.Join(stopped.Close(), busy.Close()); err != nil {
+		t.Error(err)
+	}
+	if n := served.Load(); n != 1 {
+		t.Errorf("%d requests were served, one of them for nobody", n)
 	}
 }
 

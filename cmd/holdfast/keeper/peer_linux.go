@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// samePeer returns an error unless the process at the other end belongs to this user.
-func samePeer(c *net.UnixConn) error {
+// samePeer returns the process at the other end, 0 if it is out of sight. It returns an error unless
+// the process belongs to this user.
+func samePeer(c *net.UnixConn) (pid int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var peer *unix.Ucred
 	var perr error
@@ -20,13 +21,13 @@ func samePeer(c *net.UnixConn) error {
 		peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if perr != nil {
-		return perr
+		return 0, perr
 	}
 	if int(peer.Uid) != os.Geteuid() {
-		return fmt.Errorf("user %d, not %d", peer.Uid, os.Geteuid())
+		return 0, fmt.Errorf("user %d, not %d", peer.Uid, os.Geteuid())
 	}
-	return nil
+	return int(peer.Pid), nil
 }

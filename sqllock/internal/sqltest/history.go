@@ -244,7 +244,10 @@ func (x *Histories) lockedTable(t *testing.T) {
 			}
 			cancel()
 		}
-		// Calls that have ended leave no connection, as soon as the server has noticed.
+		close(stop)
+		readers.Wait()
+		// Calls that have ended leave no connection, as soon as the server has noticed. The table is still
+		// locked.
 		const most = 12
 		for end := time.Now().Add(30 * time.Second); x.Conns()-before > most; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
@@ -252,8 +255,6 @@ func (x *Histories) lockedTable(t *testing.T) {
 				break
 			}
 		}
-		close(stop)
-		readers.Wait()
 		unlock()
 		add(t, b, "locked", fmt.Sprint("after ", size), 9)
 		if got := texts(t, b, "locked"); !slices.Contains(got, fmt.Sprint("after ", size)) {

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// revocable returns a client and a lease of it.
+func revocable(t *testing.T) (*holdfast.Client, *holdfast.Lease) {
+	t.Helper()
+	c, err := holdfast.New(t.Context(), memlock.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Mutex("x").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, l
+}
+
+// When stop returns, nothing is reported any more: the caller then closes the queue of reports. A
+// report that is under way delays it.
+func TestNoReportAfterStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := revocable(t)
+		task := &task{a: &app{stderr: t.Output()}, o: &taskOptions{}}
+		reporting, goOn := make(chan struct{}), make(chan struct{})
+		asked, stop := task.tellRevoked(&hold{lease: l, parts: []*holdfast.Lease{l}}, func(func()) {
+			close(reporting)
+			<-goOn
+		})
+		if err := c.Revoke(t.Context(), "x", l.Token(), "why"); err != nil {
+			t.Fatal(err)
+		}
+		<-asked
+		<-reporting
+		stopped := make(chan struct{})
+		go func() { stop(); close(stopped) }()
+		synctest.Wait()
+		select {
+		case <-stopped:
+			t.Error("stop has returned while a report was under way")
+		default:
+		}
+		close(goOn)
+		<-stopped
+		if err := errors.Join(l.Release(), c.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// onlyOne is a store that takes what belongs to the first request, and refuses that of the second.
+type onlyOne struct {
+	driver.Backend
+	added atomic.Int32
+}
+
+func (s *onlyOne) AddHistory(ctx context.Context, name, text string, keep int) error {
+	if s.added.Add(1) > 2 { // a request takes two entries
+		return fmt.Errorf("%w: enough", driver.ErrRefused)
+	}
+	return s.Backend.AddHistory(ctx, name, text, keep)
+}
+
+// If one of several holders cannot be asked, the others that were asked are reported all the same.
+func TestRevokeOfSome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := holdfast.New(t.Context(), &onlyOne{Backend: memlock.New()}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var readers []*holdfast.Lease
+		for range 2 {
+			l, err := c.RWMutex("x").RLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			readers = append(readers, l)
+		}
+		var out strings.Builder
+		s := &session{Client: c, say: t.Logf}
+		err = s.revoke(t.Context(), &out, "x", &revokeOptions{wait: seconds{set: true}})
+		if !errors.Is(err, holdfast.ErrRefused) {
+			t.Errorf("revoke: %v; want ErrRefused", err)
+		}
+		if text := out.String(); strings.Count(text, "asked: x, token ") != 1 || strings.Count(text, "\n") != 1 {
+			t.Errorf("reported %q; want one of %d and %d", text, readers[0].Token(), readers[1].Token())
+		}
+		if err := errors.Join(readers[0].Release(), readers[1].Release(), c.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+// Package signs tells from a record whether a holder or waiter lives, and what a name waits for. The
+// command line and the console share it, so that both judge and say the same.
+package signs
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// A healthy client renews every third of its lease; half of it without a renewal means that at least
+// one has failed.
+const lateShare = 2
+
+// LabelSession is the label of a grant that a server of the HTTP API has taken for a program. Each
+// sign of life of the program moves the end of such a grant, so its maximum hold is no end.
+const LabelSession = "http-session"
+
+// Renewed returns how long ago the last renewal of h was. It is not known for another program's
+// grant, for an old client's, where no renewal changes what is left (ZooKeeper), and near the end of
+// a maximum hold: there a renewal adds less than a lease.
+func Renewed(h *holdfast.Holder) (ago time.Duration, known bool) {
+	if h.Lease <= 0 || h.Kept || h.Left >= h.Lease {
+		return 0, false
+	}
+	if h.MaxHold > 0 && h.Labels[LabelSession] == "" {
+		switch {
+		case h.MaxHold < h.Lease: // no renewal makes it last for a whole lease
+			return 0, false
+		case h.Token != 0 && toEnd(h) <= h.Left: // the last one may have added less
+			return 0, false
+		}
+	}
+	return h.Lease - max(h.Left, 0), true
+}
+
+// toEnd returns how long the maximum hold of h still lasts, at least: the client may end it a
+// hundredth earlier, and its clock may run a little faster than the store's.
+func toEnd(h *holdfast.Holder) time.Duration {
+	return h.MaxHold - h.MaxHold/100 - time.Since(h.Since)
+}
+
+// Late reports whether h has missed a renewal: its client is stopped, gone, or cut off.
+func Late(h *holdfast.Holder) bool {
+	ago, known := Renewed(h)
+	return known && ago > h.Lease/lateShare
+}
+
+// NotRenewed says how long h has not renewed. rough writes a time that was measured, exact one that
+// was set.
+func NotRenewed(h *holdfast.Holder, rough, exact func(time.Duration) string) string {
+	ago, _ := Renewed(h)
+	return fmt.Sprintf("not renewed for %s of a lease of %s", rough(ago), exact(h.Lease))
+}
+
+// Unheld says what a name waits for that has waiters and no holder.
+const Unheld = "Nobody holds it; the first waiter gets it when it asks next."
+
+// Permits says why requests wait for a semaphore that has permits left, or that never has enough; ""
+// if that is not why. free is how many permits nobody has.
+func Permits(r *holdfast.Record, free int) string {
+	if len(r.Waiters) == 0 {
+		return ""
+	}
+	switch first := r.Waiters[0].Permits; {
+	case first > r.Limit:
+		return fmt.Sprintf("The first waiter wants %d permits, and the limit is %d: it waits for ever. "+
+			"Raise the limit (holdfast sem limit), or end that waiter.", first, r.Limit)
+	case free > 0:
+		return fmt.Sprintf("%d permits are free, and the first waiter wants %d; those behind it wait for their turn.",
+			free, first)
+	}
+	return ""
+}
