@@ -146,7 +146,8 @@ func token(l held) string {
 }
 
 // command carries out the commands that no lock is needed for, as the Java program's Actor does.
-func (h *library) command(ctx context.Context, command string, word func(int) string, number func(i, otherwise int) int) (string, error) {
+func (h *library) command(ctx context.Context, command string, word func(int) string,
+	number func(i, otherwise int) int) (string, error) {
 	kind, name := word(1), word(2)
 	if !slices.Contains([]string{"force", "locked", "permits", "setpermits"}, command) {
 		kind, name = "", word(1)
