@@ -8,4 +8,8 @@ require (
 	go.uber.org/goleak v1.3.0
 )
 
-require golang.org/x/sys v0.49.0 // indirect
+require (
+	github.com/holdfast-lock/holdfast/redislock/rueidisconn v0.1.0
+	github.com/redis/go-redis/v9 v9.23.0
+	golang.org/x/sys v0.49.0 // indirect
+)

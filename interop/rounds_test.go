@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/interop/internal/judge"
 )
 
 // rounds is the number of rounds of each process.
@@ -17,7 +18,7 @@ type contest struct {
 	kind    string
 	limit   int
 	actors  []*actor
-	side    sideByID
+	side    map[string]string
 	reports []report
 	counter int
 	log     string
@@ -29,7 +30,7 @@ type report struct{ rounds, writes, shared, full int }
 func contend(t *testing.T, kind string, limit, n int, sides ...side) *contest {
 	t.Helper()
 	w := newWorld(t)
-	c := &contest{t: t, kind: kind, limit: limit, side: sideByID{}}
+	c := &contest{t: t, kind: kind, limit: limit, side: map[string]string{}}
 	used := map[string]int{}
 	for i, s := range sides {
 		p := w.another(s, used[s.name])
@@ -125,9 +126,9 @@ func (c *contest) checkContention(what string, n, atLeast int) {
 }
 
 // judge fails the test if the log shows an overlap.
-func (c *contest) judge() verdict {
+func (c *contest) judge() judge.Verdict {
 	c.t.Helper()
-	v, err := judge(c.log, c.side, c.limit)
+	v, err := judge.Read(c.log, c.side, c.limit)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -138,15 +139,15 @@ func (c *contest) judge() verdict {
 func TestMutexRounds(t *testing.T) {
 	c := contend(t, "mutex", 1, rounds, curator, curator, ours, ours)
 	c.checkCount(4 * rounds)
-	c.checkContention("the lock changed sides", c.judge().turns, rounds/5)
+	c.checkContention("the lock changed sides", c.judge().Turns, rounds/5)
 }
 
 func TestReadWriteRounds(t *testing.T) {
 	c := contend(t, "rw", 1, rounds, curator, curator, ours, ours)
 	c.checkCount(4 * rounds / 5)
 	v := c.judge()
-	c.checkContention("the lock changed sides", v.turns, rounds/5)
-	c.checkContention("readers of both sides were inside together", v.mixed, 1)
+	c.checkContention("the lock changed sides", v.Turns, rounds/5)
+	c.checkContention("readers of both sides were inside together", v.Mixed, 1)
 	if c.total().shared == 0 {
 		t.Error("no two readers were ever inside together")
 	}
@@ -156,9 +157,9 @@ func TestSemaphoreRounds(t *testing.T) {
 	const limit = 3
 	c := contend(t, "semaphore", limit, rounds, curator, curator, ours, ours)
 	v := c.judge()
-	c.checkContention("holders of both sides were inside together", v.mixed, rounds/5)
-	if v.most != limit || c.total().full == 0 {
-		t.Errorf("at most %d were inside, all permits were in use in %d rounds; the limit is %d", v.most, c.total().full,
+	c.checkContention("holders of both sides were inside together", v.Mixed, rounds/5)
+	if v.Most != limit || c.total().full == 0 {
+		t.Errorf("at most %d were inside, all permits were in use in %d rounds; the limit is %d", v.Most, c.total().full,
 			limit)
 	}
 }
@@ -167,5 +168,5 @@ func TestSemaphoreRounds(t *testing.T) {
 func TestThreePartiesRounds(t *testing.T) {
 	c := contend(t, "mutex", 1, rounds/5, curator, ours, stock)
 	c.checkCount(3 * rounds / 5)
-	c.checkContention("the lock changed sides", c.judge().turns, rounds/20)
+	c.checkContention("the lock changed sides", c.judge().Turns, rounds/20)
 }

@@ -22,7 +22,7 @@ for browser in chromium-headless-shell chrome-headless-shell chromium chromium-b
 	! command -v "$browser" >/dev/null 2>&1 || found=yes
 done
 [ -n "$found" ] || missing="$missing chromium-headless-shell"
-# ZooKeeper's servers, and the programs with Apache Curator for the interop tests.
+# ZooKeeper's servers, and the programs with Apache Curator and Redisson for the interop tests.
 need java default-jre-headless
 need javac default-jdk-headless
 need mvn maven

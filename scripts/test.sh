@@ -37,7 +37,7 @@ linter=$!
 # where goroutines of the library share memory; the other packages read text, or run programs.
 failed=0
 "$tools/testrun" -jobs 5 \
-	-norace '/(model|interop|examples|cmd/holdfast(/(lab|mutant|internal/browser))?|internal/(archtest|doctest|testenv|testrun)|open|tests/(fence|release|testenv))$' \
+	-norace '/(model|interop(/redisson)?|examples|cmd/holdfast(/(lab|mutant|internal/browser))?|internal/(archtest|doctest|testenv|testrun)|open|tests/(fence|release|testenv))$' \
 	-flags "$race -vet=off -timeout 20m -parallel 4" $modules || failed=1
 echo "== staticcheck"
 wait "$linter" || failed=1

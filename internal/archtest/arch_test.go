@@ -94,6 +94,7 @@ var layers = []struct {
 	{"cmd/holdfast", []string{module + "/cmd/holdfast/cli"}, "the program is its commands"},
 	{"bench", []string{"github.com", "cirello.io", "golang.org/x/sys", "modernc.org"},
 		"it measures holdfast beside every peer"},
+	{"interop/internal/judge", nil, "it reads what contenders noted, whatever the lock"},
 	{"examples", []string{module, "github.com/go-sql-driver/mysql", "modernc.org/sqlite"},
 		"a shop has a database, and takes its locks from any store"},
 	{"internal/asleep", nil, "a clock"},

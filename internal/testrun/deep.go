@@ -41,6 +41,8 @@ var suites = []suite{
 		takes: 15 * time.Minute},
 	{name: "every test of the benchmarks", question: "each scenario and each peer", dir: "bench",
 		args: []string{"./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 3 * time.Minute},
+	{name: "other lock libraries", question: "one lock with Curator, and with each release of Redisson", dir: "interop",
+		args: []string{"-p", "1", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 15 * time.Minute},
 	{name: "reliability", question: "each kind of fault, in numbers", dir: "cmd/holdfast",
 		args: []string{"-run", "^TestReliability$", "./torture"}, env: []string{"HOLDFAST_TEST_RELIABILITY=tenth"},
 		takes: 13 * time.Minute},

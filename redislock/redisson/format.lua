@@ -327,7 +327,7 @@ end
 -- tokenOf returns the number under which an operator breaks a grant of Redisson: its fencing token,
 -- or a number made of its ID.
 local function tokenOf(id)
-  local v = not find(id, ':write$') and call('HGET', KN, 'mode') == false and redis.pcall('GET', prefixed('redisson_lock_token'))
+  local v = typeOf() == 'hash' and not find(id, ':write$') and call('HGET', KN, 'mode') == false and redis.pcall('GET', prefixed('redisson_lock_token'))
   return type(v) == 'string' and num(v) or num(sub(redis.sha1hex(KN .. ' ' .. id), 1, 13), 16)
 end
 

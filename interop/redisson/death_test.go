@@ -1,0 +1,182 @@
+package redisson
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Both sides hold on to their locks for three times their lease. After a holder has died the other
+// side gets in when the lease that the store has recorded is over, and not before.
+func TestHolderDies(t *testing.T) {
+	t.Parallel()
+	each(t, []place{server}, func(w *world) {
+		w.t.Parallel()
+		for _, d := range w.directions() {
+			w.t.Run(d.name, func(t *testing.T) {
+				t.Parallel()
+				newWorld(t, w.release, w.place).holderDies(d)
+			})
+		}
+	})
+}
+
+func (w *world) holderDies(d direction) {
+	w.t.Helper()
+	kinds := w.kinds("mutex", "fair", "fenced", "read", "write")
+	dead := d.first.start(w.t)
+	waiting := map[string]*actor{}
+	for _, kind := range kinds {
+		w.actorAt(dead, kind, short).do("lock", kind, w.name(kind))
+		wanted := kind
+		if kind == "read" {
+			wanted = "write"
+		}
+		waiting[kind] = w.actor(d.other, kind, long)
+		waiting[kind].send("lock", wanted, w.name(kind))
+		w.waiting(wanted, w.name(kind), 1)
+	}
+	for end := time.Now().Add(3 * short); time.Now().Before(end); {
+		for kind, a := range waiting {
+			mustWait(fmt.Sprint("the holder is alive for ", kind), a)
+			if w.left(w.name(kind)) == 0 {
+				w.t.Fatalf("%s: the lock of a live holder has expired", kind)
+			}
+		}
+	}
+	dead.kill()
+	time.Sleep(100 * time.Millisecond) // the server reads what the process has sent
+	over := map[string]time.Time{}
+	for _, kind := range kinds {
+		left := w.left(w.name(kind))
+		if left > short {
+			w.t.Errorf("%s: the lease is over in %v, but the TTL is %v", kind, left, short)
+		}
+		over[kind] = time.Now().Add(left)
+	}
+	for _, kind := range kinds {
+		a := waiting[kind]
+		a.ok("lock")
+		early, late := time.Until(over[kind]), time.Since(over[kind])
+		if early > 100*time.Millisecond {
+			w.t.Errorf("%s: %s got the lock %v before the lease of the dead holder was over", kind, a, early)
+		}
+		if late > long/2 {
+			w.t.Errorf("%s: %s got the lock %v after the lease of the dead holder was over", kind, a, late)
+		}
+		w.t.Logf("%s: %v after the end of the lease", kind, late.Round(time.Millisecond))
+		a.do("unlock")
+	}
+}
+
+// Waiters that die delay those behind them no longer than a lease, where there is no queue.
+func TestWaiterDies(t *testing.T) {
+	t.Parallel()
+	each(t, []place{server}, func(w *world) {
+		t := w.t
+		doomed := w.ours().start(t)
+		var holders, waiters []*actor
+		for _, kind := range []string{"mutex", "write", "semaphore", "permit"} {
+			name := w.name(kind)
+			holder, next := w.actor(w.java(), kind+"-holder", long), w.actor(w.java(), kind+"-next", long)
+			if kind == "semaphore" || kind == "permit" {
+				holder.do("setpermits", kind, name, 1)
+			}
+			holder.do("lock", kind, name)
+			w.actorAt(doomed, kind, short).send("lock", kind, name)
+			w.waiting(kind, name, 1)
+			next.send("lock", kind, name)
+			w.waiting(kind, name, 2)
+			behind := w.actor(w.ours(), kind+"-behind", long)
+			behind.send("lock", kind, name)
+			w.waiting(kind, name, 3)
+			holders, waiters = append(holders, holder), append(waiters, next, behind)
+		}
+		doomed.kill()
+		for i, a := range holders {
+			a.do("unlock")
+			first(waiters[2*i : 2*i+2]...).do("unlock")
+			first(waiters[2*i : 2*i+2]...).do("unlock")
+		}
+	})
+}
+
+// A permit that has expired goes to a waiter of the other side, and its holder is told so.
+func TestPermitExpires(t *testing.T) {
+	t.Parallel()
+	each(t, []place{server}, func(w *world) {
+		name := w.name("permit")
+		holder, waiter := w.actor(w.java(), "holder", long), w.actor(w.ours(), "waiter", long)
+		holder.do("setpermits", "permit", name, 1)
+		const lease = 3 * time.Second
+		holder.do("lock", "permit", name, lease.Milliseconds())
+		begin := time.Now()
+		waiter.send("lock", "permit", name)
+		waiter.ok("lock")
+		if took := time.Since(begin); took < lease-time.Second || took > long/2 {
+			w.t.Errorf("a permit of %v passed on after %v", lease, took)
+		}
+		holder.must("lost", "unlock")
+		waiter.do("unlock")
+		if n := holder.do("permits", "permit", name); n != "1" {
+			w.t.Errorf("%s permits are free, want 1", n)
+		}
+	})
+}
+
+// An unlock by a stranger is an error, and changes nothing.
+func TestStranger(t *testing.T) {
+	each(t, []place{server}, func(w *world) {
+		for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {
+			name := w.name(kind)
+			holder, stranger := w.actor(w.ours(), kind+"-holder", long), w.actor(w.java(), kind+"-stranger", long)
+			holder.do("lock", kind, name)
+			stranger.must("lost", "strange", kind, name)
+			if locked := stranger.do("locked", kind, name); locked != "true" {
+				w.t.Errorf("%s: locked is %s for the other side", kind, locked)
+			}
+			holder.do("held")
+			holder.do("unlock")
+			if locked := stranger.do("locked", kind, name); locked != "false" {
+				w.t.Errorf("%s: locked is %s after unlock", kind, locked)
+			}
+		}
+	})
+}
+
+// A holder learns that the other side has freed its lock by force. Its unlock then fails, and leaves
+// the next holder alone.
+func TestForceUnlock(t *testing.T) {
+	t.Parallel()
+	each(t, []place{server}, func(w *world) {
+		for _, d := range w.directions() {
+			for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {
+				title := named(d) + "-" + kind
+				name := w.name(title)
+				holder, other := w.actor(d.first, title+"-holder", short), w.actor(d.other, title+"-other", long)
+				holder.do("lock", kind, name)
+				if done := other.do("force", kind, name); done != "true" {
+					w.t.Fatalf("%s: forceUnlock says %s", title, done)
+				}
+				told := eventually(func() bool {
+					holder.send("held")
+					return strings.HasPrefix(holder.reply(), "lost")
+				})
+				if !told {
+					w.t.Errorf("%s: the holder is not told of its loss", title)
+				}
+				next := "write"
+				if kind != "read" {
+					next = kind
+				}
+				other.do("lock", next, name)
+				holder.must("lost", "unlock")
+				if w.left(name) == 0 {
+					w.t.Errorf("%s: the unlock of a former holder has freed the lock of the next one", title)
+				}
+				other.do("unlock")
+			}
+		}
+	})
+}

@@ -1,0 +1,268 @@
+package redisson
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/interop/internal/judge"
+)
+
+// rounds is the number of rounds of each process.
+var rounds = testenv.Rounds(50, 500)
+
+// contest is the result of both sides' processes on one lock.
+type contest struct {
+	w      *world
+	kind   string
+	limit  int
+	actors []*actor
+	sides  map[string]string // by process id
+	writes int
+	log    []string
+}
+
+// contend starts two processes of each side, and each carries out n rounds.
+func (w *world) contend(kind, name string, limit, n int) *contest {
+	w.t.Helper()
+	c := &contest{w: w, kind: kind, limit: limit, sides: map[string]string{}}
+	for _, s := range []*side{w.java(), w.ours()} {
+		for i, shared := range s.shared {
+			p := shared(w.t)
+			c.sides[strconv.Itoa(p.cmd.Process.Pid)] = s.name
+			c.actors = append(c.actors, w.actorAt(p, fmt.Sprint(kind, i), long))
+		}
+	}
+	// A cold virtual machine would start too late to contend.
+	c.run(name+":warm-up", n/10+1)
+	c.run(name, n)
+	return c
+}
+
+// run carries out n rounds in every process.
+func (c *contest) run(name string, n int) {
+	t, ctx := c.w.t, c.w.t.Context()
+	t.Helper()
+	if c.kind == "semaphore" || c.kind == "permit" {
+		c.actors[0].do("setpermits", c.kind, name, c.limit)
+	}
+	key := "contest:" + name
+	if err := c.w.judge.Set(ctx, key+":counter", 0, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range c.actors {
+		a.send("rounds", c.kind, name, n, c.w.judge.Options().Addr, key)
+	}
+	c.writes = 0
+	for i, text := range answers(c.actors) {
+		var rounds, writes int
+		if _, err := fmt.Sscanf(text, "rounds=%d writes=%d", &rounds, &writes); err != nil || rounds != n {
+			t.Fatalf("%s did not do %d rounds: %q, %v", c.actors[i], n, text, err)
+		}
+		c.writes += writes
+	}
+	counter, err := c.w.judge.Get(ctx, key+":counter").Int()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if counter != c.writes {
+		t.Errorf("the counter is %d after %d writes", counter, c.writes)
+	}
+	if c.log, err = c.w.judge.LRange(ctx, key+":log", 0, -1).Result(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answers returns the actors' answers, which must all be "ok". The first other answer fails the
+// test: the other actors may then wait for ever.
+func answers(actors []*actor) []string {
+	t := actors[0].t
+	t.Helper()
+	all := make([]string, len(actors))
+	left := len(actors)
+	var dead *actor
+	ok := eventually(func() bool {
+		for i, a := range actors {
+			if len(a.replies) > 0 {
+				all[i] = a.ok("rounds")
+				left--
+				continue
+			}
+			select {
+			case <-a.p.done:
+				dead = a
+			default:
+			}
+		}
+		return left == 0 || dead != nil
+	})
+	if left > 0 && dead != nil {
+		t.Fatalf("%s: the process has ended\n%s", dead, dead.p.ended())
+	}
+	if !ok {
+		t.Fatalf("%d of %d processes do not end", left, len(actors))
+	}
+	return all
+}
+
+// check fails the test if the log shows an overlap, or the sides hardly contended: the rest then
+// proves nothing.
+func (c *contest) check(turns int) judge.Verdict {
+	t := c.w.t
+	t.Helper()
+	v, err := judge.Read(strings.Join(c.log, "\n"), c.sides, c.limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := c.handovers()
+	t.Logf("%s: %d writes, %+v; half of the %d hand-overs between sides within %v", c.kind, c.writes, v, len(waits),
+		median(waits))
+	if v.Turns < turns {
+		t.Errorf("the lock changed sides only %d times; the test needs at least %d", v.Turns, turns)
+	}
+	return v
+}
+
+// handovers returns how long each hand-over of an exclusive lock to the other side took, by the
+// machine's clock.
+func (c *contest) handovers() (all []time.Duration) {
+	c.w.t.Helper()
+	var last []string
+	for _, line := range c.log {
+		f := strings.Fields(line)
+		if f[0] == "enter" && last != nil && last[0] == "leave" && c.sideOf(f) != c.sideOf(last) {
+			all = append(all, time.Duration(c.number(f[3])-c.number(last[3]))*time.Microsecond)
+		}
+		last = f
+	}
+	return all
+}
+
+func (c *contest) sideOf(f []string) string {
+	process, _, _ := strings.Cut(f[2], ".")
+	return c.sides[process]
+}
+
+func (c *contest) number(text string) int64 {
+	c.w.t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	return n
+}
+
+// checkHandovers fails the test if most hand-overs took far longer than a message does: the sides
+// then do not wake each other.
+func (c *contest) checkHandovers() {
+	c.w.t.Helper()
+	if m := median(c.handovers()); m > promptly {
+		c.w.t.Errorf("half of the hand-overs took %v or longer", m)
+	}
+}
+
+// promptly is much longer than a message takes, and much shorter than a lease.
+const promptly = 2 * time.Second
+
+func median(all []time.Duration) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(all))[len(all)/2]
+}
+
+func TestMutexRounds(t *testing.T) {
+	each(t, everywhere, func(w *world) {
+		c := w.contend("mutex", w.name("mutex"), 1, rounds)
+		c.check(rounds / 10)
+		c.checkHandovers()
+	})
+}
+
+func TestFairRounds(t *testing.T) {
+	needsFair(t)
+	each(t, []place{server, cluster}, func(w *world) {
+		c := w.contend("fair", w.name("fair"), 1, rounds)
+		c.check(rounds / 5)
+		c.checkHandovers()
+	})
+}
+
+// Each grant has a larger fencing token than all before it, whichever side it went to.
+func TestFencedRounds(t *testing.T) {
+	each(t, []place{server}, func(w *world) {
+		c := w.contend("fenced", w.name("fenced"), 1, rounds)
+		c.check(rounds / 10)
+		c.checkHandovers()
+		var last int64
+		for _, line := range c.log {
+			if f := strings.Fields(line); f[0] == "enter" {
+				token := c.number(f[4])
+				if token <= last {
+					w.t.Fatalf("a grant has the token %d after %d", token, last)
+				}
+				last = token
+			}
+		}
+	})
+}
+
+func TestReadWriteRounds(t *testing.T) {
+	each(t, []place{server}, func(w *world) {
+		c := w.contend("rw", w.name("rw"), 1, rounds)
+		v := c.check(rounds / 10)
+		if c.writes != 4*rounds/5 {
+			w.t.Errorf("%d writes, want %d", c.writes, 4*rounds/5)
+		}
+		if v.Mixed == 0 {
+			w.t.Error("readers of the two sides were never inside together")
+		}
+	})
+}
+
+func TestSemaphoreRounds(t *testing.T) {
+	each(t, []place{server}, func(w *world) {
+		for _, kind := range []string{"semaphore", "permit"} {
+			const limit = 3
+			v := w.contend(kind, w.name(kind), limit, rounds).check(rounds / 10)
+			if v.Mixed < rounds/10 || v.Most != limit {
+				w.t.Errorf("%s: sides mixed %d times, at most %d of %d were inside", kind, v.Mixed, v.Most, limit)
+			}
+		}
+	})
+}
+
+func TestMultiRounds(t *testing.T) {
+	each(t, []place{cluster}, func(w *world) {
+		c := w.contend("multi", w.name("a")+","+w.name("b")+","+w.name("c"), 1, rounds/2)
+		c.check(2)
+	})
+}
+
+// The check of these contests finds work without a lock, on either side.
+func TestRoundsCanFail(t *testing.T) {
+	w := newWorld(t, releases()[0], server)
+	for i, s := range []*side{w.java(), w.ours()} {
+		p := s.shared[0](t)
+		key := fmt.Sprint("contest:", w.name("unlocked"), i)
+		if err := w.judge.Set(t.Context(), key+":counter", 0, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.judge.RPush(t.Context(), key+":log", "enter mutex 1.other 0 -").Err(); err != nil {
+			t.Fatal(err)
+		}
+		w.actorAt(p, fmt.Sprint("intruder", i), long).do("enter", "mutex", w.judge.Options().Addr, key)
+		log, err := w.judge.LRange(t.Context(), key+":log", 0, -1).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sides := map[string]string{"1": "other", strconv.Itoa(p.cmd.Process.Pid): s.name}
+		if v, err := judge.Read(strings.Join(log, "\n"), sides, 1); err == nil {
+			t.Errorf("%s came in while another one was inside, and the judge says %+v:\n%s", s.name, v, log)
+		}
+	}
+}
