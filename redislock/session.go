@@ -54,8 +54,8 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if err := s.b.checkFormat(req.Name, kindOf(req.Mode)); err != nil {
 		return reply, 0, err
 	}
-	number, again, err := s.register(req.ID,
-		request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0})
+	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0,
+		queued: s.b.format != nil && s.b.format.queued(req.Mode, req.ReadWrite)})
 	if err != nil {
 		return reply, 0, err
 	}
@@ -79,7 +79,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		s.noteContended(req.Name)
 	}
 	// In a Cluster an unsubscribed session first asks without a place: mostly the name is free.
-	wait := req.Wait && (s.b.early || s.subscribed(req.Name) && s.hears(req.Name, req.Mode, req.ReadWrite))
+	wait := req.Wait && (s.b.early || s.subscribed(req.Name) && s.hears(req.Name, req.ID, req.Mode, req.ReadWrite))
 	v, short, err := s.runAcquire(ctx, req, wait, px, want)
 	if wait != req.Wait && err == nil && v.Kind == List && len(v.List) > 0 && v.List[0].Int == 0 {
 		v, short, err = s.runAcquire(ctx, req, true, px, want)
@@ -137,7 +137,7 @@ func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool
 	v Value, short *unreplicated, err error) {
 	session, err := s.listening(ctx, req.Name, wait)
 	if err == nil && wait {
-		err = s.hear(ctx, req.Name, req.Mode, req.ReadWrite)
+		err = s.hear(ctx, req.Name, req.ID, req.Mode, req.ReadWrite)
 	}
 	if err != nil {
 		return Value{}, nil, err
