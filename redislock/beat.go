@@ -15,7 +15,7 @@ import (
 // queued reports whether a request of this mode has a place in the other library's queue while it
 // waits.
 func (f *Format) queued(mode driver.Mode, rw bool) bool {
-	return f.Beat > 0 && mode == driver.Exclusive && !rw
+	return f != nil && f.Beat > 0 && mode == driver.Exclusive && !rw
 }
 
 // beat gives signs of life until the session is closed.

@@ -83,3 +83,14 @@ func kindOf(m driver.Mode) driver.Kind {
 	}
 	return driver.Lock
 }
+
+// writer is the n of a write lock in the record of a place, if there is a Format. A mutex has 1.
+const writer = 2
+
+// numberOf returns the n of a request.
+func (b *Backend) numberOf(req *driver.Request) int {
+	if b.format != nil && req.ReadWrite && req.Mode == driver.Exclusive {
+		return writer
+	}
+	return req.N
+}

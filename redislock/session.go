@@ -54,8 +54,8 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if err := s.b.checkFormat(req.Name, kindOf(req.Mode)); err != nil {
 		return reply, 0, err
 	}
-	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0,
-		queued: s.b.format != nil && s.b.format.queued(req.Mode, req.ReadWrite)})
+	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive,
+		own: req.Lease != 0, queued: s.b.format.queued(req.Mode, req.ReadWrite)})
 	if err != nil {
 		return reply, 0, err
 	}
@@ -129,9 +129,6 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	return reply, place, nil
 }
 
-// writer is the n of a write lock in the record of a place, if there is a Format. A mutex has 1.
-const writer = 2
-
 // runAcquire runs acquire.lua. short is not nil if replicas lack what it did.
 func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (
 	v Value, short *unreplicated, err error) {
@@ -142,16 +139,12 @@ func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool
 	if err != nil {
 		return Value{}, nil, err
 	}
-	n := req.N
-	if s.b.format != nil && req.ReadWrite && req.Mode == driver.Exclusive {
-		n = writer
-	}
 	c := s.b.keys(req.Name, "lzmti")
 	c.buf = append(c.buf, modes[req.Mode], '0')
 	if wait {
 		c.buf[len(c.buf)-1] = '1'
 	}
-	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(n), 10).
+	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(s.b.numberOf(req)), 10).
 		padded(uint64(req.Limit), 10)
 	c.micros(s.ttl)
 	s.b.proposal(c, want).end()
