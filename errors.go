@@ -62,7 +62,8 @@ var (
 	// lock. The text says what is allowed.
 	ErrInvalid = driver.ErrInvalid
 
-	// ErrUnrecorded: Break or Revoke has done its work, and the store has not kept who did it, and why.
+	// ErrUnrecorded: Break or Revoke has done its work, and the store has not confirmed that it keeps who
+	// did it, and why.
 	ErrUnrecorded = errors.New("done, but not recorded in the history")
 
 	// ErrClosed: the client has been closed.

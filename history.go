@@ -214,7 +214,7 @@ func (l *Lease) recordEnd(event, reason string, confirmed bool, sent time.Durati
 // addNow adds an entry about what an operator did, and waits for the store.
 func (c *Client) addNow(ctx context.Context, name string, keep int, t historyText) error {
 	text := t.String()
-	err := c.repeatRead(ctx, func() error { // a repeat adds nothing
+	err := c.repeatChange(ctx, func() error { // a repeat adds nothing
 		bctx, cancel := c.bound(ctx)
 		defer cancel()
 		return c.store.AddHistory(bctx, name, text, keep)

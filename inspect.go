@@ -172,8 +172,8 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 // grant and when, and the holder's error shows it. [Client.Revoke] only asks the holder.
 //
 // Errors: ErrGone if no grant has this token; ErrUncertain if the answer was lost, also when the
-// grant has ended meanwhile; ErrUnrecorded if the grant has ended and the store has not kept the
-// reason; ErrInvalid, ErrUnavailable, ErrRefused, ErrDamaged.
+// grant has ended meanwhile; ErrUnrecorded if the grant has ended and the store has not confirmed
+// that it keeps the reason; ErrInvalid, ErrUnavailable, ErrRefused, ErrDamaged.
 func (c *Client) Break(ctx context.Context, name string, token uint64, reason string) error {
 	err := c.checkName(name)
 	if err == nil {

@@ -7,14 +7,17 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/plain"
 )
 
-// maxForm is how large a form may be, and maxReason how long a reason.
+// maxForm is how large a form may be, formLimit how long it may take to arrive, and maxReason how long a
+// reason may be.
 const (
 	maxForm   = 16 << 10
+	formLimit = 10 * time.Second
 	maxReason = 500
 )
 
@@ -46,6 +49,7 @@ func (h *console) asked(w http.ResponseWriter, r *http.Request, confirm bool) (o
 	if err := r.ParseForm(); err != nil {
 		return refuse(http.StatusBadRequest, "The form could not be read.")
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	o.name = r.URL.Query().Get("name")
 	o.reason = strings.TrimSpace(r.PostForm.Get("reason"))
 	var err error
@@ -96,7 +100,7 @@ func (h *console) refused(w http.ResponseWriter, r *http.Request, o *order, err 
 // done writes what was done.
 func (h *console) done(w http.ResponseWriter, r *http.Request, text string, err error) {
 	if err != nil { // ErrUnrecorded
-		text += " The history of the name does not show who did it: the store did not keep that."
+		text += " The history of the name may not show who did it: the store has not confirmed that."
 	}
 	p := h.frame(r, "", "Done", nil)
 	p.Live, p.Body = false, text

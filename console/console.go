@@ -130,6 +130,9 @@ func (h *console) routes() http.Handler {
 	inner := guard.Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
+		if r.Body != nil && r.Body != http.NoBody { // the server reads a body before it sends an answer
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(formLimit))
+		}
 		inner.ServeHTTP(w, r)
 	})
 }

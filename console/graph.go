@@ -22,6 +22,7 @@ import (
 // deadlock only if it has stood for settled.
 type graph struct {
 	parties map[string]*party
+	lines   []*line
 	knots   []*knot // deadlocks, the oldest first
 	forming []*knot // the same, not yet settled
 	roots   []*party
@@ -36,10 +37,10 @@ type party struct {
 	who    string // shown
 	holds  []*grip
 	waits  []*wish
-	behind []*party // those that wait for it
-	known  map[*party]bool
-	knot   *knot
-	index  int // of the search for cycles
+	behind []*wish         // of other parties, for names that it holds
+	known  map[*party]bool // the parties of behind
+	stuck  bool            // it cannot go on, whatever the others do
+	index  int             // of the search for cycles
 	low    int
 	onPath bool
 }
@@ -49,17 +50,19 @@ type grip struct {
 	name  string
 	h     *holdfast.Holder
 	party *party
+	line  *line
+	first bool // of its party in the line
 }
 
-// wish is a place in the queue, with those in its way.
+// wish is a place in the queue.
 type wish struct {
-	name   string
-	h      *holdfast.Holder
-	party  *party
-	after  []*party // all of them must let go first
-	any    []*grip  // of a semaphore: enough of them
-	need   int      // how many permits of any
-	before *wish    // in the queue, and must be granted first; nil: none
+	name    string
+	h       *holdfast.Holder
+	party   *party
+	line    *line
+	need    int   // of a semaphore: how many permits of its holders
+	before  *wish // in the queue, and must be granted first; nil: none
+	blocked bool  // it cannot be granted, whatever the parties do that are not stuck
 }
 
 // knot is a set of parties that wait for each other.
@@ -87,12 +90,8 @@ func newGraph(records []holdfast.Record, now time.Time) *graph {
 	for i := range records {
 		g.add(&records[i])
 	}
-	stuck := g.reduce()
-	for _, k := range cycles(stuck) {
+	for _, k := range cycles(g.reduce()) {
 		k.describe(now)
-		for _, p := range k.parties {
-			p.knot = k
-		}
 		if k.stands >= settled {
 			g.knots = append(g.knots, k)
 		} else {
@@ -108,7 +107,7 @@ func newGraph(records []holdfast.Record, now time.Time) *graph {
 		}
 	}
 	slices.SortFunc(g.roots, func(a, b *party) int {
-		return cmp.Or(cmp.Compare(len(b.behind), len(a.behind)), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(len(b.known), len(a.known)), cmp.Compare(a.key, b.key))
 	})
 	return g
 }
@@ -128,7 +127,8 @@ func (g *graph) add(r *holdfast.Record) {
 	if len(r.Waiters) == 0 {
 		return
 	}
-	var grips []*grip
+	l := newLine(r.Kind == "semaphore")
+	g.lines = append(g.lines, l)
 	held := 0
 	for i := range r.Holders {
 		h := &r.Holders[i]
@@ -136,23 +136,12 @@ func (g *graph) add(r *holdfast.Record) {
 		if h.Kept {
 			continue // it ends by itself
 		}
-		p := g.party(h)
-		x := &grip{r.Name, h, p}
-		p.holds = append(p.holds, x)
-		grips = append(grips, x)
+		l.addGrip(&grip{name: r.Name, h: h, party: g.party(h), line: l})
 	}
 	var before *wish
 	for i := range r.Waiters {
 		h := &r.Waiters[i]
-		w := &wish{name: r.Name, h: h, party: g.party(h)}
-		w.party.waits = append(w.party.waits, w)
-		if r.Kind == "semaphore" {
-			w.any, w.need = grips, h.Permits-(r.Limit-held)
-		} else {
-			for _, x := range grips {
-				w.blockedBy(x.party)
-			}
-		}
+		w := &wish{name: r.Name, h: h, party: g.party(h), line: l, need: h.Permits - (r.Limit - held), blocked: true}
 		// The queue is strict. Readers next to each other are let in together.
 		if i > 0 && h.Shared && r.Waiters[i-1].Shared {
 			w.before = before.before
@@ -160,104 +149,27 @@ func (g *graph) add(r *holdfast.Record) {
 			w.before = before
 		}
 		before = w
-		for _, x := range w.any {
-			x.party.noteBehind(w.party)
-		}
+		l.addWish(w)
 	}
-}
-
-// blockedBy notes that p is in the way of w. A process that waits for itself has several tasks.
-func (w *wish) blockedBy(p *party) {
-	if p != w.party && !slices.Contains(w.after, p) {
-		w.after = append(w.after, p)
-		p.noteBehind(w.party)
-	}
-}
-
-func (p *party) noteBehind(q *party) {
-	if p != q && !p.known[q] {
-		p.known[q] = true
-		p.behind = append(p.behind, q)
-	}
-}
-
-// reduce returns the parties that cannot go on, whatever the others do.
-func (g *graph) reduce() map[*party]bool {
-	stuck := map[*party]bool{}
-	var queue []*party
-	for _, p := range g.parties {
-		if len(p.waits) > 0 {
-			stuck[p] = true
-		}
-	}
-	for _, p := range g.parties {
-		queue = append(queue, p)
-	}
-	for len(queue) > 0 {
-		p := queue[0]
-		queue = queue[1:]
-		if stuck[p] && slices.ContainsFunc(p.waits, func(w *wish) bool { return w.stuck(stuck) }) {
-			continue
-		}
-		if delete(stuck, p); len(p.behind) > 0 {
-			for _, q := range p.behind {
-				if stuck[q] {
-					queue = append(queue, q)
-				}
-			}
-		}
-	}
-	return stuck
-}
-
-// stuck reports whether w cannot end while these parties are stuck.
-func (w *wish) stuck(stuck map[*party]bool) bool {
-	if slices.ContainsFunc(w.after, func(p *party) bool { return stuck[p] }) {
-		return true
-	}
-	free := 0
-	for _, x := range w.any {
-		if x.party == w.party || !stuck[x.party] {
-			free += x.h.Permits
-		}
-	}
-	return len(w.any) > 0 && free < w.need || w.before != nil && w.before.stuck(stuck)
 }
 
 // next returns the links from p to other stuck parties.
-func (p *party) next(stuck map[*party]bool) (all []link) {
+func (p *party) next() (all []link) {
 	for _, w := range p.waits {
-		for _, q := range w.after {
-			if stuck[q] {
-				all = append(all, link{p, q, w, q.gripOn(w.name)})
-			}
-		}
-		for _, x := range w.any {
-			if x.party != p && stuck[x.party] {
+		for _, x := range w.line.first {
+			if x.party != p && x.party.stuck {
 				all = append(all, link{p, x.party, w, x})
 			}
 		}
-		if b := w.before; b != nil && b.party != p && stuck[b.party] && b.stuck(stuck) {
+		if b := w.before; b != nil && b.party != p && b.party.stuck && b.blocked {
 			all = append(all, link{p, b.party, w, nil})
 		}
 	}
 	return all
 }
 
-func (p *party) gripOn(name string) *grip {
-	if i := slices.IndexFunc(p.holds, func(x *grip) bool { return x.name == name }); i >= 0 {
-		return p.holds[i]
-	}
-	return nil
-}
-
 // cycles returns the sets of stuck parties that reach each other.
-func cycles(stuck map[*party]bool) (knots []*knot) {
-	order := make([]*party, 0, len(stuck))
-	for p := range stuck {
-		p.index, p.low, p.onPath = 0, 0, false
-		order = append(order, p)
-	}
+func cycles(order []*party) (knots []*knot) {
 	slices.SortFunc(order, func(a, b *party) int { return cmp.Compare(a.key, b.key) })
 	// Tarjan's search, with a stack of its own: a chain of waits may be long.
 	type frame struct {
@@ -270,7 +182,7 @@ func cycles(stuck map[*party]bool) (knots []*knot) {
 		n++
 		p.index, p.low, p.onPath = n, n, true
 		path = append(path, p)
-		return frame{p: p, links: p.next(stuck)}
+		return frame{p: p, links: p.next()}
 	}
 	for _, start := range order {
 		if start.index != 0 {
@@ -304,7 +216,7 @@ func cycles(stuck map[*party]bool) (knots []*knot) {
 				p.onPath = false
 			}
 			if len(set) > 1 {
-				knots = append(knots, newKnot(set, stuck))
+				knots = append(knots, newKnot(set))
 			}
 		}
 	}
@@ -312,16 +224,20 @@ func cycles(stuck map[*party]bool) (knots []*knot) {
 }
 
 // newKnot finds a shortest cycle through the first party of a set.
-func newKnot(set []*party, stuck map[*party]bool) *knot {
+func newKnot(set []*party) *knot {
 	slices.SortFunc(set, func(a, b *party) int { return cmp.Compare(a.key, b.key) })
 	k := &knot{parties: set}
+	member := make(map[*party]bool, len(set))
+	for _, p := range set {
+		member[p] = true
+	}
 	from := map[*party]link{}
 	queue := []*party{set[0]}
 	for len(queue) > 0 {
 		p := queue[0]
 		queue = queue[1:]
-		for _, l := range p.next(stuck) {
-			if !slices.Contains(set, l.to) {
+		for _, l := range p.next() {
+			if !member[l.to] {
 				continue
 			}
 			if _, known := from[l.to]; known {

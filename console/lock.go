@@ -40,7 +40,8 @@ type lockPage struct {
 	Kind     string
 	Why      string
 	Bad      bool
-	Holders  []card
+	Held     int    // holders
+	Holders  []card // the first of them
 	Waiters  []card
 	Waiting  int
 	Facts    [][2]string
@@ -79,6 +80,16 @@ func (h *console) lock(w http.ResponseWriter, r *http.Request) {
 		}
 		rec, at = *old, s.at
 		p.Stale = "This is the reading of " + s.at.Format(time.TimeOnly) + ". Since then " + reason(err) + "."
+		if rec.Damaged != "" {
+			p.Body = lockPage{Name: shown(name), Damaged: plain.Line(rec.Damaged)}
+			h.show(w, "lock.html", p)
+			return
+		}
+	case p.Stale != "": // of the list
+		p.Stale = "The other names on this page are of " + s.at.Format(time.TimeOnly) + "."
+		if s.at.IsZero() {
+			p.Stale = "Nothing is known of other names."
+		}
 	}
 	p.Read = at.Format(time.TimeOnly)
 	body := s.lockPage(&rec, at, p.User != "")
@@ -119,10 +130,14 @@ func (b *lockPage) addPast(past []holdfast.HistoryEntry) {
 	}
 }
 
+// maxCards is how many holders the page of a lock shows: a semaphore may have any number.
+const maxCards = 100
+
 func (s *snapshot) lockPage(r *holdfast.Record, now time.Time, mayChange bool) lockPage {
 	b := lockPage{Name: shown(r.Name), Raw: r.Name, Kind: r.Kind, Waiting: r.Waiting}
 	b.Why, b.Bad = s.why(r)
-	for i := range r.Holders {
+	b.Held = len(r.Holders)
+	for i := range r.Holders[:min(b.Held, maxCards)] {
 		b.Holders = append(b.Holders, s.card(r, &r.Holders[i], now, mayChange))
 	}
 	for i := range r.Waiters {

@@ -72,7 +72,7 @@ func (h *console) graph(w http.ResponseWriter, r *http.Request) {
 		}
 		budget := 200
 		b := root.branch(nil, now, map[*party]bool{}, &budget, 0)
-		b.Blocked = len(root.behind)
+		b.Blocked = len(root.known)
 		for _, x := range root.holds {
 			if len(b.Holds) < 10 {
 				b.Holds = append(b.Holds, namedLink{shown(x.name), lockLink(x.name)})
@@ -92,20 +92,14 @@ func (p *party) branch(w *wish, now time.Time, above map[*party]bool, budget *in
 	}
 	above[p] = true
 	defer delete(above, p)
-	for _, q := range p.behind {
-		if above[q] {
-			continue
-		}
-		for _, x := range q.waits {
-			if !slices.Contains(x.after, p) && !slices.ContainsFunc(x.any, func(g *grip) bool { return g.party == p }) {
-				continue
-			}
-			if *budget == 0 || depth == 8 {
-				b.Left++
-				continue
-			}
+	for _, x := range p.behind {
+		switch {
+		case above[x.party]:
+		case *budget == 0 || depth == 8:
+			b.Left++
+		default:
 			*budget--
-			b.Below = append(b.Below, q.branch(x, now, above, budget, depth+1))
+			b.Below = append(b.Below, x.party.branch(x, now, above, budget, depth+1))
 		}
 	}
 	return b

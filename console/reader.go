@@ -25,6 +25,7 @@ type snapshot struct {
 
 	err    error // why the reading after this one failed; nil: there is none
 	failed time.Time
+	silent bool // that reading read nothing
 }
 
 // get returns the record of a name, or nil.
@@ -148,7 +149,7 @@ func (r *reader) read(ctx context.Context) *snapshot {
 			r.o.Logger.Warn("console: the store cannot be read", "err", err)
 		}
 		old := *before
-		old.err, old.failed = err, time.Now()
+		old.err, old.failed, old.silent = err, time.Now(), len(s.records) == 0
 		s = &old
 	} else {
 		for i := range s.records {
@@ -204,9 +205,14 @@ func (r *reader) run() {
 	for {
 		r.slot <- struct{}{}
 		began := time.Now()
-		r.read(context.Background())
+		s := r.read(context.Background())
 		<-r.slot
-		time.Sleep(max(r.o.Every-time.Since(began), 4*time.Since(began)))
+		took := time.Since(began)
+		pause := max(r.o.Every-took, 4*took)
+		if s.err != nil && s.silent {
+			pause = r.o.Every // this was no work for the store, and somebody waits for its return
+		}
+		time.Sleep(pause)
 		r.mu.Lock()
 		if len(r.viewers) == 0 {
 			r.running = false

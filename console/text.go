@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/httpapi"
 	"github.com/holdfast-lock/holdfast/internal/plain"
+	"github.com/holdfast-lock/holdfast/internal/signs"
 )
 
 // shown returns text of others so that it cannot look like other text. Templates escape it.
@@ -95,23 +96,27 @@ type lease struct {
 	Part  int    // of 100
 }
 
-// leaseOf judges a lease by the longest that was seen of the same grant. A holder renews every third
-// of its TTL, so a healthy lease has two thirds left or more. now is when it was read.
+// leaseOf judges a lease. The bar compares with what the client says that a renewal makes of it, else with
+// the longest lease that was seen of the grant.
 func (s *snapshot) leaseOf(h *holdfast.Holder) lease {
 	if h.Left == 0 && foreign(h) && !h.Kept {
 		return lease{Text: "unknown"}
 	}
 	left := max(h.Left, 0)
 	l := lease{Text: short(left), Level: "ok", Part: 100}
-	if full := max(s.longest[h.ID], h.Left); full > 0 {
-		l.Part = int(100 * left / full)
+	full := h.Lease
+	if full <= 0 {
+		full = s.longest[h.ID]
+	}
+	if full > left {
+		l.Part = int(100 * float64(left) / float64(full))
 	}
 	switch {
 	case h.Kept:
 		l.Level = "kept"
 	case left == 0:
 		l.Level = "over"
-	case l.Part < 50:
+	case signs.Late(h):
 		l.Level = "thin"
 	}
 	return l

@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,12 +41,20 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 			k.advice(), true
 	}
 	var parts []string
+	const most = 5
 	for i := range r.Holders {
+		if len(parts) == most {
+			parts = append(parts, "There may be more.")
+			break
+		}
 		h := &r.Holders[i]
-		if signs.Late(h) {
+		switch {
+		case signs.Late(h):
 			parts = append(parts, fmt.Sprintf("%s has %s. If it does not return, the store frees its grant in %s.", who(h),
 				signs.NotRenewed(h, short, short), short(h.Left)))
 			bad = r.Waiting > 0
+		case s.leaseOf(h).Level == "over":
+			parts = append(parts, fmt.Sprintf("The lease of %s is over, and the store is about to free its grant.", who(h)))
 		}
 	}
 	if len(parts) > 0 {
@@ -66,14 +75,19 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 	return some + " " + waiting(), false
 }
 
-// knotOf returns the deadlock in which a name is, or nil.
+// knotOf returns the deadlock in which a name is, or nil. The record may be newer than the reading: a
+// deadlock counts only if its grant and its waiter are still there.
 func (s *snapshot) knotOf(r *holdfast.Record) *knot {
 	for _, k := range s.graph.knots {
 		for _, l := range k.links {
-			if l.wish.name == r.Name {
+			if l.wish.name == r.Name && lists(r.Waiters, l.wish.h) && (l.grip == nil || lists(r.Holders, l.grip.h)) {
 				return k
 			}
 		}
 	}
 	return nil
+}
+
+func lists(list []holdfast.Holder, h *holdfast.Holder) bool {
+	return slices.ContainsFunc(list, func(x holdfast.Holder) bool { return x.ID == h.ID && x.Token == h.Token && !x.Kept })
 }

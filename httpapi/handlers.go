@@ -170,7 +170,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request, arrived time.Ti
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
 	draining := s.draining
-	if ss.isHeld(q) {
+	if ss.leaseOf(q) != nil {
 		draining = nil // it is told what it has
 	}
 	gone := false
@@ -198,11 +198,7 @@ func (s *Server) answerAcquire(w http.ResponseWriter, ss *session, q *request, a
 		refuse(w, a.fail)
 		return
 	}
-	if q.lease == nil { // it was withdrawn
-		refuse(w, errCancelled)
-		return
-	}
-	if ss.trusted(q.lease, arrived) < s.c.TTL()*2/3 {
+	if l := ss.leaseOf(q); l != nil && ss.trusted(l, arrived) < s.c.TTL()*2/3 {
 		ss.renew(q, arrived)
 	}
 	out, p := ss.state(q, arrived)
@@ -226,12 +222,6 @@ func (ss *session) hear(q *request) string {
 	}
 	q.heard = true
 	return q.secret
-}
-
-func (ss *session) isHeld(q *request) bool {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return q.lease != nil
 }
 
 // waiting says who is in the way, if the store says so soon.

@@ -76,7 +76,7 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	rec, err := s.c.Inspect(r.Context(), name)
 	if err != nil {
-		p := storeProblem(err)
+		p := readProblem(err)
 		if p.open {
 			s.log("inspect", err)
 		}
@@ -105,7 +105,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	prefix, after := q.Get("prefix"), q.Get("after")
 	for rec, err := range s.c.Locks(r.Context(), prefix) {
 		if err != nil {
-			p := storeProblem(err)
+			p := readProblem(err)
 			if p.open {
 				s.log("list", err)
 			}

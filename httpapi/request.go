@@ -22,7 +22,7 @@ type request struct {
 	polls   int // connections that wait for it
 	asked   int // how often the program has asked
 
-	lease  *holdfast.Lease // nil: it waits
+	lease  *holdfast.Lease // nil: it waits, or was released
 	secret string          // of the lease
 	heard  bool            // an answer with the lease was sent
 	final  *problem        // what a repeat is told; nil: it waits or holds
@@ -135,9 +135,10 @@ func (ss *session) join(in *acquireIn) (*request, *attempt, *problem) {
 
 // run is the goroutine of an attempt.
 func (ss *session) run(ctx context.Context, q *request, a *attempt, in acquireIn) {
-	defer a.cancel()
 	lease, err := ss.take(in)(ctx)
+	a.cancel()
 	ss.mu.Lock()
+	a.cancel = func() {} // the session remembers the attempt for long, but needs no context
 	unwanted := lease != nil && (a.left || ss.over)
 	switch {
 	case a.left:
@@ -267,13 +268,17 @@ func (ss *session) release(q *request, final *problem) *problem {
 	}
 	q.releasing = make(chan struct{})
 	ss.finish(q, final)
+	l := q.lease
 	ss.mu.Unlock()
 	// A minimum hold does not exist here, so Release and ReleaseNow differ in what they report.
-	if err := q.lease.Release(); err != nil {
+	if err := l.Release(); err != nil {
 		if q.released = lostProblem(err); q.released.open {
 			ss.s.log("release", err)
 		}
 	}
+	ss.mu.Lock()
+	q.lease = nil // the session remembers the number for long, and a lease is large
+	ss.mu.Unlock()
 	close(q.releasing)
 	return q.released
 }
@@ -289,23 +294,41 @@ func (ss *session) renew(q *request, arrived time.Time) {
 	if d <= 0 {
 		return
 	}
-	if err := q.lease.Extend(d); err != nil && !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrReleased) {
+	l := ss.leaseOf(q)
+	if l == nil {
+		return
+	}
+	if err := l.Extend(d); err != nil && !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrReleased) {
 		ss.s.log("renew", err)
 	}
 }
 
+// leaseOf returns the lease of q; nil if there is none, or it was released.
+func (ss *session) leaseOf(q *request) *holdfast.Lease {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return q.lease
+}
+
 // state returns the answer about a lease: for how long it can be trusted, or why it has ended.
 func (ss *session) state(q *request, arrived time.Time) (leaseOut, *problem) {
-	trusted := ss.trusted(q.lease, arrived)
+	l := ss.leaseOf(q)
+	var trusted time.Duration
+	if l != nil {
+		trusted = ss.trusted(l, arrived)
+	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.settleOne(q)
-	if q.final != nil {
+	switch {
+	case q.final != nil:
 		return leaseOut{}, q.final
+	case l == nil: // it was withdrawn
+		return leaseOut{}, errCancelled
 	}
-	out := leaseOut{Request: q.number, Name: q.name, Token: strconv.FormatUint(q.lease.Token(), 10),
+	out := leaseOut{Request: q.number, Name: q.name, Token: strconv.FormatUint(l.Token(), 10),
 		TrustedMS: trusted.Milliseconds()}
-	if n := q.lease.Revocation(); n != nil {
+	if n := l.Revocation(); n != nil {
 		out.Asked = n.String()
 	}
 	return out, nil

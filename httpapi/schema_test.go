@@ -187,7 +187,7 @@ func TestDocument(t *testing.T) {
 				r.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				s.ServeHTTP(w, r)
-				unknown := strings.Contains(w.Body.String(), "unknown field")
+				unknown := strings.Contains(w.Body.String(), "there is no field")
 				if w.Code != 400 || unknown != (field == "other") {
 					t.Errorf("%s, field %s: %d %s", path, field, w.Code, w.Body)
 				}

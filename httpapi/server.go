@@ -45,7 +45,8 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[key]*session
-	none     chan struct{} // closed when a draining server has no session
+	logs     map[string]*window // by text
+	none     chan struct{}      // closed when a draining server has no session
 }
 
 // key is the hash of a secret. A search by hash takes no time that depends on how much of a guess
@@ -64,7 +65,7 @@ func New(c *holdfast.Client, cfg *Config) *Server {
 		cfg = &Config{}
 	}
 	s := &Server{c: c, cfg: *cfg, ends: make(chan struct{}, 64), draining: make(chan struct{}), now: time.Now,
-		sessions: map[key]*session{}, none: make(chan struct{})}
+		sessions: map[key]*session{}, logs: map[string]*window{}, none: make(chan struct{})}
 	s.cfg.MaxSessions = cmp.Or(cfg.MaxSessions, 10_000)
 	s.cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 1000)
 	s.cfg.MaxWaits = cmp.Or(cfg.MaxWaits, 10_000)
@@ -74,7 +75,10 @@ func New(c *holdfast.Client, cfg *Config) *Server {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	boundBody(w, r)
+	s.mux.ServeHTTP(w, r)
+}
 
 // Drain ends all waits, refuses new sessions and requests, and gives no more trust. It returns when
 // every session has been ended or is over, which takes a TTL at most, or with the error of ctx.
@@ -155,9 +159,52 @@ func (s *Server) remove(ss *session) {
 	}
 }
 
-// log reports an error of the store, whose text may be of no use to callers, or not be for them.
+// log reports an error of the store, whose text may be of no use to callers, or not be for them. An outage
+// fails every renewal of every program, so each text has a bounded number of lines.
 func (s *Server) log(text string, err error) {
-	if s.cfg.Logger != nil {
-		s.cfg.Logger.Warn("httpapi: "+text, "err", err)
+	if s.cfg.Logger == nil {
+		return
 	}
+	attrs := []any{"err", err}
+	s.mu.Lock()
+	w := s.logs[text]
+	if w == nil {
+		w = &window{}
+		s.logs[text] = w
+	}
+	left, ok := w.next(s.now())
+	s.mu.Unlock()
+	if !ok {
+		return
+	}
+	if left > 0 {
+		attrs = append(attrs, "left_out", left)
+	}
+	s.cfg.Logger.Warn("httpapi: "+text, attrs...)
+}
+
+// Each text has 20 lines in 10 s, as with observe.Log.
+const (
+	logLines  = 20
+	logWindow = 10 * time.Second
+)
+
+// window counts the lines of one text.
+type window struct {
+	began           time.Time
+	logged, leftOut int
+}
+
+// next reports whether there may be another line, and how many lines were left out before it.
+func (w *window) next(now time.Time) (left int, ok bool) {
+	if now.Sub(w.began) >= logWindow {
+		w.began, w.logged = now, 0
+	}
+	if w.logged == logLines {
+		w.leftOut++
+		return 0, false
+	}
+	w.logged++
+	left, w.leftOut = w.leftOut, 0
+	return left, true
 }

@@ -112,8 +112,12 @@ func (ss *session) end(silent bool) (released int) {
 		ss.s.ends <- struct{}{}
 		all.Go(func() {
 			defer func() { <-ss.s.ends }()
+			l := ss.leaseOf(q)
+			if l == nil {
+				return // a release that was under way has ended
+			}
 			// A lease ends with its session, so that it is over already is no news.
-			if err := q.lease.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) &&
+			if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) &&
 				!errors.Is(err, holdfast.ErrReleased) {
 				ss.s.log("release at the end of a session", err)
 			}

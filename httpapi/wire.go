@@ -24,10 +24,10 @@ const sessionHeader = "Holdfast-Session"
 // the leases of MaxRequests.
 const maxBody = 64 << 10
 
-// How long a body may take to arrive, and an answer to leave.
+// How long a body may take to arrive, and an answer to leave: the server reads the rest of a body first.
 const (
 	readLimit  = 10 * time.Second
-	writeLimit = 10 * time.Second
+	writeLimit = readLimit + 10*time.Second
 )
 
 // The modes of acquire.
@@ -186,8 +186,26 @@ func storeProblem(err error) *problem {
 		Message: "the store cannot be reached"}
 }
 
+// readProblem returns the answer for an error of a call that only reads: no outcome is open then.
+func readProblem(err error) *problem {
+	if errors.Is(err, holdfast.ErrUncertain) {
+		return &problem{status: http.StatusServiceUnavailable, Code: "store_unavailable", open: true,
+			Message: "the store did not answer"}
+	}
+	return storeProblem(err)
+}
+
 func invalid(format string, args ...any) *problem {
 	return &problem{status: http.StatusBadRequest, Code: "invalid", Message: fmt.Sprintf(format, args...)}
+}
+
+// boundBody makes the body of a request, if it has one, fail if it has not arrived in time. The server
+// reads what a handler has left of it before it sends the answer, so a slow body would keep every
+// answer, also a refusal, and its connection.
+func boundBody(w http.ResponseWriter, r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readLimit))
+	}
 }
 
 // read decodes the body of a request, which must be one JSON object with known fields.
@@ -196,11 +214,10 @@ func read(w http.ResponseWriter, r *http.Request, into any) *problem {
 		return &problem{status: http.StatusUnsupportedMediaType, Code: "media_type",
 			Message: "the header Content-Type must be application/json"}
 	}
-	// A slow body must not keep a connection for long; a long poll may.
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(readLimit))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	_ = control.SetReadDeadline(time.Time{})
+	if err == nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a long poll may take longer
+	}
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):

@@ -40,6 +40,10 @@
 // Redis has dial-timeout=2s for connecting and read-timeout=3s for an answer, and with replicas=N
 // also pool-size=N: how many connections wait for replicas at most.
 //
+// Every redis scheme but redis+quorum may have dialect=redisson: the locks are those of Redisson, a
+// library for Java, with mutex=fenced for its RFencedLock and semaphore=plain for its RSemaphore. See
+// package redisson.
+//
 // All rediss schemes, zookeepers, and mysql with tls=true have these parameters: ca, a PEM file of
 // roots to trust in place of the system's; cert and key, PEM files of a client certificate;
 // servername, the name to expect in the certificate of the server.

@@ -1,6 +1,7 @@
 package open
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 
@@ -22,12 +23,21 @@ func openRedis(rawURL string, dial Dialer) (*Store, error) {
 	return &Store{table, redisPlace(rawURL)}, nil
 }
 
-// redisPlace names the database of a URL that rueidisconn accepted, with its servers sorted.
+// redisPlace names the database of a URL that rueidisconn accepted, with its servers sorted, and the
+// dialect.
 func redisPlace(rawURL string) string {
 	u, query, err := storeurl.Parse(rawURL)
 	if err != nil {
 		return ""
 	}
+	place := databasePlace(u, query)
+	if dialect := query.Get("dialect"); dialect != "" {
+		place += " " + dialect
+	}
+	return place
+}
+
+func databasePlace(u *url.URL, query url.Values) string {
 	_, kind, _ := strings.Cut(u.Scheme, "+")
 	port, path := "6379", strings.Trim(u.Path, "/")
 	if kind == "sentinel" {

@@ -209,7 +209,8 @@ func (b *Backend) Neighbors(ctx context.Context, name string) ([]string, error) 
 	}
 	var found []string
 	for _, key := range []string{name, "lock:" + name} {
-		if strings.HasPrefix(key, b.prefix+"{") { // the key of another lock of ours
+		// The key of another lock of ours, or, with a Format, of this one.
+		if strings.HasPrefix(key, b.prefix+"{") || b.format != nil && key == name {
 			continue
 		}
 		kind, err := askAbout(ctx, asker, "TYPE", key)

@@ -324,7 +324,7 @@ local function mineOf()
   return mine
 end
 
--- nameOf returns the number under which an operator breaks a grant of Redisson: its fencing token,
+-- tokenOf returns the number under which an operator breaks a grant of Redisson: its fencing token,
 -- or a number made of its ID.
 local function tokenOf(id)
   local v = typeOf() == 'hash' and not find(id, ':write$') and call('HGET', KN, 'mode') == false and redis.pcall('GET', prefixed('redisson_lock_token'))
@@ -364,7 +364,9 @@ local function others(most)
   local all = {}
   if most == 0 then return all end
   each(function(id, mode, left)
-    all[#all + 1] = {mode == 'p' and hex(id) or id, mode, 1, tokenOf(id), 0, max(left, 0) * 1000, 0, '{"prog":"Redisson"}'}
+    local name = mode == 'p' and hex(id) or id
+    local info = cjson.encode({prog = 'Redisson', note = name})
+    all[#all + 1] = {name, mode, 1, tokenOf(id), 0, max(left, 0) * 1000, 0, info}
     return #all >= most
   end)
   return all

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/redisson"
 )
 
 func TestConfig(t *testing.T) {
@@ -21,7 +22,7 @@ func TestConfig(t *testing.T) {
 		"rediss://u:p%40s%2Fs@[::1]:7/3?servername=a%26b.c&replicas=007": {WaitReplicas: 7},
 	} {
 		rest, cfg, err := config(url)
-		if err != nil || *cfg != want {
+		if err != nil || cfg.Config.Config != want || cfg.redisson {
 			t.Errorf("%s: %+v, %v; want %+v", url, cfg, err, want)
 			continue
 		}
@@ -41,6 +42,21 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+func TestDialect(t *testing.T) {
+	for query, want := range map[string]table{
+		"?dialect=redisson": {redisson: true},
+		"?dialect=redisson&mutex=fenced&semaphore=plain": {redisson: true,
+			Config: redisson.Config{Fenced: true, PlainSemaphores: true}},
+		"?db=3&dialect=redisson&replicas=2": {redisson: true,
+			Config: redisson.Config{Config: redislock.Config{WaitReplicas: 2}}},
+	} {
+		rest, got, err := config("unix:///s" + query)
+		if err != nil || got != want || strings.Contains(rest, "dialect") {
+			t.Errorf("%s: %+v, %q, %v; want %+v", query, got, rest, err, want)
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	const canary = "s3cr3t"
 	for _, query := range []string{
@@ -48,6 +64,8 @@ func TestOpenRefuses(t *testing.T) {
 		"replica-timeout=1s", "replicas=1&replica-timeout=1", "replicas=1&replica-timeout=0s",
 		"replicas=1&replica-timeout=-1s",
 		"replicas=1&replica-timeout=1s&replica-timeout=1s", "replicas=1&%zz",
+		"dialect=", "dialect=curator", "dialect=redisson&dialect=redisson", "mutex=fenced", "semaphore=plain",
+		"dialect=redisson&mutex=fair", "dialect=redisson&semaphore=", "dialect=redisson&replicas=0",
 	} {
 		_, err := Open("redis://u:" + canary + "@h?" + query)
 		if !errors.Is(err, driver.ErrInvalid) {

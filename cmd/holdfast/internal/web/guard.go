@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Guard passes a request on if it names this server and, if there are users, comes from one of them.
@@ -16,6 +17,9 @@ type Guard struct {
 	Hosts []string     // names of this server besides localhost and every IP address
 	Next  http.Handler // what it guards
 }
+
+// bodyLimit is how long the body of a request may take to arrive.
+const bodyLimit = 10 * time.Second
 
 type userKey struct{}
 
@@ -27,6 +31,11 @@ func User(r *http.Request) string {
 
 // ServeHTTP implements http.Handler.
 func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		// The server reads a body before it sends an answer, also one that refuses the request. What Next
+		// has read in time may take longer to answer: it sets another deadline.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyLimit))
+	}
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")

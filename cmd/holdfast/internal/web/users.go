@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -73,7 +74,10 @@ func (u *Users) add(name, secret string) error {
 			return fmt.Errorf("the user %q is there twice", name)
 		}
 	}
+	sum := sha256.Sum256([]byte(secret))
 	switch {
+	case slices.Contains(u.secrets, sum): // of whom is a bearer token?
+		return fmt.Errorf("the user %q has the secret of another user", name)
 	case strings.ContainsFunc(name+secret, func(r rune) bool { return !unicode.IsGraphic(r) }):
 		return fmt.Errorf("a name or secret has a character that cannot be seen")
 	case len(secret) < MinSecret:
@@ -81,7 +85,7 @@ func (u *Users) add(name, secret string) error {
 			len(secret), MinSecret)
 	}
 	u.names = append(u.names, name)
-	u.secrets = append(u.secrets, sha256.Sum256([]byte(secret)))
+	u.secrets = append(u.secrets, sum)
 	return nil
 }
 

@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 const secret = "correct horse battery staple"
@@ -46,7 +49,7 @@ func TestUsers(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "# nobody\n", "ann\n", ":" + secret, "ann:short", "ann:",
-		"ann:" + secret + "\nann:" + secret,
+		"ann:" + secret + "\nann:" + secret + "2", "ann:" + secret + "\nbob:" + secret,
 		"ann:a secret that has a \u200b hidden character"} {
 		if u, err := users(t, text); err == nil {
 			t.Errorf("%q: %+v", text, u)
@@ -173,4 +176,18 @@ func TestLimit(t *testing.T) {
 		t.Error("Accept goes on after Close")
 	}
 	_ = l.Close()
+}
+
+// A body that does not come keeps no connection of somebody who may not even ask.
+func TestSlowBody(t *testing.T) {
+	u, err := users(t, "ann:"+secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		status, took := testenv.SlowBody(t, &Guard{Users: u, Next: http.NotFoundHandler()}, "POST / HTTP/1.1\r\n")
+		if status != 401 || took > 11*time.Second {
+			t.Errorf("%d after %v", status, took)
+		}
+	})
 }
