@@ -250,9 +250,14 @@ local GRACE = 25000
 
 local function yields()
   if FAIR or not freed then return false end
-  local wasted = num(call('HGET', KM, 'w') or 0)
-  if write('HINCRBY', KM, 'j', 1) <= 3 * 2 ^ wasted or not strangers(channelOf(freed)) then return false end
-  write('HSET', KM, 'j', 0, 'w', math.min(wasted + 1, 8), 'y', fmt('%.0f', now + GRACE))
+  local times, wasted = write('HINCRBY', KM, 'j', 1), call('HGET', KM, 'w')
+  if times <= 3 * 2 ^ num(wasted or 0) then return false end
+  if not strangers(channelOf(freed)) then
+    -- In a Cluster they may listen at another server.
+    if not CLUSTER or not wasted and times <= 48 then return false end
+    wasted = wasted or 4
+  end
+  write('HSET', KM, 'j', 0, 'w', math.min((wasted or 0) + 1, 12), 'y', fmt('%.0f', now + GRACE))
   return true
 end
 
@@ -264,7 +269,7 @@ end
 
 -- taken notes that a client of Redisson has the name.
 local function taken()
-  if line and not FAIR and (call('HGET', KM, 'w') or '0') ~= '0' then write('HSET', KM, 'w', 0, 'y', 0) end
+  if line and not FAIR and call('HGET', KM, 'w') ~= '0' then write('HSET', KM, 'w', 0, 'y', 0) end
 end
 
 local function admits(mode, n, id)
