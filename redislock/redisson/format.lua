@@ -249,7 +249,7 @@ end
 local GRACE = 25000
 
 local function yields()
-  if FAIR or not freed then return false end
+  if FAIR or not freed or typeOf() ~= 'none' then return false end
   local times, wasted = write('HINCRBY', KM, 'j', 1), call('HGET', KM, 'w')
   if times <= 3 * 2 ^ num(wasted or 0) then return false end
   if not strangers(channelOf(freed)) then
