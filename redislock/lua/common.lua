@@ -61,7 +61,7 @@ local getHold -- returns token, lease end, keep time, since, n, owner of a group
 
 --FORMAT
 local function put()
-  settle()
+  if st ~= 'X' then settle() end
   local v = st .. (line and '1' or '0') .. fmt('%016.0f', last)
   local stay = reach
   if st == 'X' then
@@ -81,6 +81,7 @@ local function put()
     if (reach > 0 or st == 'L') and extend(KZ, ms) then extend(KM, ms) end -- m lives as long as z, or longer
   end
   if set and STAYS then write('SET', KL, v) else write('SET', KL, v, 'PX', fmt('%.0f', ms)) end
+  if st == 'X' then settle() end
   dirty, marked = false, false
 end
 
@@ -284,10 +285,12 @@ local function fits(mode, n)
   return (mode == 's' or count == 0) and admits(mode, n)
 end
 
--- setAside renames a grant of a group that has ended but is kept: its id is in use again.
+-- setAside renames a grant of a group that has ended but is kept: its id is in use again. One that
+-- the other library has ended is dropped.
 local function setAside(id)
   local t, e, k, s, n, o = getHold(id)
   if not t then return end
+  if k <= now then return dropHold(id, n) end
   removeHold(id)
   putHold(id .. '~' .. fmt('%.0f', t), t, e, k, s, n, o)
 end

@@ -46,9 +46,9 @@ local function limitTo(n) end
 -- knowLatch looks whether the other library has the latch. It returns a text as limitTo does.
 local function knowLatch() end
 
--- setLatch creates a latch, countLatch takes one from it, removeLatch removes it.
+-- setLatch creates a latch, countLatch takes one from the keys, removeLatch removes it.
 local function setLatch() end
-local function countLatch() count = count - 1 end
+local function countLatch() end
 local function removeLatch() end
 
 -- announce sends messages to the other library's waiters.
