@@ -30,6 +30,8 @@ type announcement struct {
 	err   error         // why it failed
 	stops []func()
 	used  time.Duration // when a request last needed it
+
+	ended chan struct{} // not nil: it is being stopped; closed when that is done
 }
 
 func (e *announcements) start(s *session) {
@@ -47,7 +49,7 @@ func (s *session) hears(name string, mode driver.Mode, rw bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.channels[s.b.format.Channel(name, mode, rw)]
-	if l == nil {
+	if l == nil || l.ended != nil {
 		return false
 	}
 	select {
@@ -65,24 +67,32 @@ func (s *session) hear(ctx context.Context, name string, mode driver.Mode, rw bo
 		return nil
 	}
 	e, channel := &s.announced, s.b.format.Channel(name, mode, rw)
-	e.mu.Lock()
-	if e.closed {
+	for {
+		e.mu.Lock()
+		if e.closed {
+			e.mu.Unlock()
+			return driver.ErrClosed
+		}
+		l, known := e.channels[channel]
+		if !known {
+			l = &announcement{name: name, all: mode == 0, ready: make(chan struct{})}
+			e.channels[channel] = l
+			e.ending.Go(func() { e.open(l, channel) })
+		}
+		l.used = s.b.now()
+		wait, ending := l.ready, l.ended != nil
+		if ending { // its end must not end the next one, which may share its connection
+			wait = l.ended
+		}
 		e.mu.Unlock()
-		return driver.ErrClosed
-	}
-	l, known := e.channels[channel]
-	if !known {
-		l = &announcement{name: name, all: mode == 0, ready: make(chan struct{})}
-		e.channels[channel] = l
-		e.ending.Go(func() { e.open(l, channel) })
-	}
-	l.used = s.b.now()
-	e.mu.Unlock()
-	select {
-	case <-l.ready:
-		return l.err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
+		}
+		if !ending {
+			return l.err
+		}
 	}
 }
 
@@ -153,11 +163,17 @@ func (e *announcements) prune(busy map[string]bool, now time.Duration) {
 		default:
 			continue
 		}
-		if e.closed || busy[l.name] || now-l.used < idleAfter {
+		if e.closed || busy[l.name] || now-l.used < idleAfter || l.ended != nil {
 			continue
 		}
-		delete(e.channels, channel)
-		e.ending.Go(l.stop)
+		l.ended = make(chan struct{})
+		e.ending.Go(func() {
+			l.stop()
+			e.mu.Lock()
+			delete(e.channels, channel)
+			e.mu.Unlock()
+			close(l.ended)
+		})
 	}
 }
 
