@@ -38,7 +38,7 @@ type Format struct {
 // NewFormat is New with a Format. The Backend has no fast paths: every change of a lock changes the
 // other library's keys, too.
 func NewFormat(conn Conn, cfg *Config, f *Format) *Backend {
-	return newBackend(conn, cfg, nil, f, nil)
+	return newBackend(conn, cfg, nil, f)
 }
 
 // tagged reports whether the keys of a name have a hash tag of their own, and no shard's.

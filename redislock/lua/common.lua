@@ -175,6 +175,14 @@ local function dropHold(id, n)
   used, count, dirty = used - n, count - 1, true
 end
 
+-- dropAll drops the grants of a group, which the other library has ended.
+local function dropAll()
+  for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
+    local _, _, _, _, n = getHold(sub(h, 2), true)
+    dropHold(sub(h, 2), n)
+  end
+end
+
 -- putPlace writes a place. number is its position in the queue, for a new one.
 local function putPlace(id, deadline, joined, hold, mode, n, owner, number)
   local till = fmt('%.0f', deadline)
@@ -237,6 +245,7 @@ end
 -- load reads a name. v is the value of l, if the caller has it.
 local function load(l, z, m, t, v)
   KL, KZ, KM, KT = l, z, m, t
+  start()
   if v == nil or type(v) == 'table' then v = call('GET', l) end
   dirty, fresh, stored, marked, reach, used, count, limit, set = false, not v, v, false, 0, 0, 0, 0, false
   if not v then
@@ -261,7 +270,7 @@ local function load(l, z, m, t, v)
     and (call('EXISTS', z, m) < 2 or count > 0 and call('ZCOUNT', z, '-inf', 0) ~= count) then
     repair()
   end
-  observe()
+  if observe() then dropAll() end
 end
 
 local function head()
@@ -405,6 +414,14 @@ local function advance()
   if line and st == 'F' then st, dirty = 'S', true end -- the other library's holder is in the way
 end
 
+-- grantOf is getHold, but drops a grant that the other library has ended.
+local function grantOf(id)
+  local t, e, k, s, n, o = getHold(id)
+  if not t or e > now or k > now then return t, e, k, s, n, o end
+  dropHold(id, n)
+  advance()
+end
+
 -- retry returns how many microseconds are left until the first grant ends; 0: there is none.
 local function retry()
   if st == 'X' then return (exp > now and exp or keep) - now end
@@ -440,7 +457,7 @@ local function owned(id, token)
     return false, last > token and 2 or 1
   end
   if st ~= 'S' and st ~= 'P' then return false, 1 end
-  local t, e = getHold(id)
+  local t, e = grantOf(id)
   if t and same(t, token) and e > now then return true end
   if last > token then
     for i = 0, count - 1 do -- mostly the first is unexpired; there may be thousands

@@ -1,8 +1,11 @@
 -- The functions of a Format, for a Backend that has none: no other library's keys are kept.
 -- Package redisson has the others. See Format.
 
+-- start begins with the name whose keys are KL, KZ and KM.
+local function start() end
+
 -- observe compares the record that was loaded with the other library's keys. An exclusive grant that
--- they do not have has ended.
+-- they do not have has ended. It returns true if they have none of a group's grants.
 local function observe() end
 
 -- settle makes the keys agree with the record as to the exclusive grant.

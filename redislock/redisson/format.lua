@@ -111,9 +111,13 @@ local function total()
   return math.min(max(number(n) + call('ZCARD', zset()), 0), 2 ^ 31)
 end
 
-local function observe()
+local function start()
   KN = sub(KL, #KT + 2)
-  was, wasOf, writes, freed, more, news, counted = false, nil, false, false, false, nil, st == 'P'
+  was, wasOf, writes, freed, more, news = false, nil, false, false, false, nil
+end
+
+local function observe()
+  counted = st == 'P'
   if st == 'X' then
     -- KN may outlive the grant by a moment, or for as long as another program says.
     local id, at = field(tail, 1)
@@ -127,9 +131,13 @@ local function observe()
       end
     end
     if not was and max(exp, keep) > now then exp, keep, dirty = 0, 0, true end
+    if was and call('PTTL', KN) == -1 then dirty = true end -- a script has failed halfway: see settle
+  elseif st == 'S' then
+    return count > 0 and (unlike(typeOf()) ~= 'hash' or call('HGET', KN, 'mode') ~= 'read')
   elseif st == 'P' then
     local n = total()
     if n and n ~= limit then limit, dirty = n, true end
+    return count > 0 and not PLAIN and call('EXISTS', zset()) == 0
   elseif st == 'L' then
     -- Redisson removes a latch at zero. One that has more than before is a new one, unless the last
     -- script failed before it took the one.
@@ -149,8 +157,8 @@ local function settle()
   if st == 'X' then
     local h = holder(field(tail, 1)) .. (writes and ':write' or '')
     if was ~= h then
-      if writes then write('HSET', KN, 'mode', 'write', h, 1) else write('HSET', KN, h, 1) end
       if was then write('HDEL', KN, was) end
+      if writes then write('HSET', KN, 'mode', 'write', h, 1) else write('HSET', KN, h, 1) end
     end
     was, freed = h, false
     write('PEXPIRE', KN, fmt('%.0f', math.ceil((max(exp, keep) - now) / 1000)))
@@ -245,6 +253,16 @@ local function loseHold(id)
   end
 end
 
+-- mend makes good what a script left in KN that failed halfway: a lock without an end gets one. It
+-- returns true if there is no lock, because KN has no holder.
+local function mend()
+  if call('HLEN', KN) == 1 and call('HEXISTS', KN, 'mode') == 1 then
+    write('DEL', KN)
+    return true
+  end
+  if call('PTTL', KN) == -1 then write('PEXPIRE', KN, RETAIN) end
+end
+
 local function admits(mode, n)
   local t = unlike(typeOf())
   if mode == 'p' then
@@ -254,8 +272,7 @@ local function admits(mode, n)
     return free() >= n
   end
   if t ~= 'hash' then return t == 'none' end
-  -- All of Redisson's locks expire. The script that took this one has failed halfway.
-  if call('PTTL', KN) == -1 then write('PEXPIRE', KN, RETAIN) end
+  if mend() then return true end
   return mode == 's' and call('HGET', KN, 'mode') == 'read'
 end
 
@@ -327,7 +344,7 @@ local function conflict(mode, n, limit_)
   local t = unlike(typeOf())
   if mode ~= 'p' then
     if t == 'string' then return 'it is a semaphore or latch of Redisson' end
-    if t == 'hash' and st == 'F' then
+    if t == 'hash' and st == 'F' and not mend() then
       local rw = call('HGET', KN, 'mode')
       if mode == 'x' and n == 1 and rw then return 'it is a read/write lock of Redisson' end
       if (mode == 's' or n == 2) and not rw then return 'it is a lock of Redisson' end
@@ -409,6 +426,7 @@ local function others(most)
       '{"prog":"Redisson"}'}
     return #all >= most
   end)
+  if st == 'F' and all[1] and all[1][2] == 'p' then limit = total() end -- a semaphore that no record knows
   return all
 end
 

@@ -107,9 +107,7 @@ func TestRedissonWaitersWithoutKey(t *testing.T) {
 	if err := a.Release(t.Context(), h, 0); err != nil {
 		t.Fatal(err)
 	}
-	if token := woken(t, reply); token == 0 {
-		t.Error("no permit")
-	}
+	gets(t, a, waiting, reply)
 	if !m.permit(name, "0123456789abcdef", long) || m.permit(name, "fedcba9876543210", long) {
 		t.Error("one permit should be left")
 	}
@@ -298,5 +296,75 @@ func TestRedissonCost(t *testing.T) {
 	calls, _, _ = strings.Cut(calls, ",")
 	if n, err := strconv.Atoi(calls); err != nil || n > 5000 {
 		t.Errorf("%d times PTTL, %v", n, err)
+	}
+}
+
+// TestRedissonForced: grants of readers and of permits that Java has ended are in nobody's way.
+func TestRedissonForced(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	for what, ask := range map[string]func(name string) (first, second *driver.Request){
+		"readers": func(name string) (first, second *driver.Request) { return reader(name), writer(name) },
+		"permits": func(name string) (first, second *driver.Request) {
+			return permits(name, 2, 2), permits(name, 1, 2)
+		},
+	} {
+		name := newID()
+		first, second := ask(name)
+		h := granted(t, a, first)
+		reply := acquire(t, a, second)
+		m.do("DEL", name, "{"+name+"}:timeout")
+		if rec, err := b.Inspect(t.Context(), name); err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != second.ID {
+			t.Errorf("%s: Inspect: %+v, %v", what, rec, err)
+		}
+		if token := gets(t, a, second, reply); token <= h.Token {
+			t.Errorf("%s: token %d after %d", what, token, h.Token)
+		}
+		if changes, err := a.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) != 1 ||
+			changes[0].State != driver.Gone {
+			t.Errorf("%s: Renew: %+v, %v", what, changes, err)
+		}
+	}
+}
+
+// TestRedissonReclaimed: a permit that a client in Java has taken away is told as lost, and the record
+// then has room for another.
+func TestRedissonReclaimed(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	other := granted(t, a, permits(name, 1, 3))
+	brief := permits(name, 1, 3)
+	brief.Lease = long / 2
+	h := granted(t, a, brief)
+	m.reclaim(name, long*3/4)
+	if changes, err := a.Renew(t.Context(), []driver.Hold{other, h}); err != nil || len(changes) != 1 ||
+		changes[0].State != driver.Gone || changes[0].Index != 1 {
+		t.Errorf("Renew: %+v, %v", changes, err)
+	}
+	rec, err := b.Inspect(t.Context(), name)
+	if err != nil || len(rec.Holders) != 1 || rec.Limit != 3 {
+		t.Errorf("Inspect: %+v, %v", rec, err)
+	}
+	granted(t, a, permits(name, 2, 3))
+}
+
+// TestRedissonInspected: Inspect changes nothing of a lock that Java took after one in Go had ended.
+func TestRedissonInspected(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	brief := exclusive(name)
+	brief.Lease = 100 * time.Millisecond
+	granted(t, a, brief)
+	until(t, "the lease has ended", func() bool { return m.lock(name) })
+	if rec, err := b.Inspect(t.Context(), name); err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != m.h {
+		t.Errorf("Inspect: %+v, %v", rec, err)
+	}
+	if !m.unlock(name) {
+		t.Error("Java has lost its lock")
 	}
 }
