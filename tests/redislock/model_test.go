@@ -18,14 +18,13 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/modeltest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/redisson"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // TestModel compares the scripts, and the code around them, with package rule.
 func TestModel(t *testing.T) {
 	client := rawClient(t, testenv.Existing(t))
-	for _, kind := range []kind{server, cluster, oldCluster, formatted} {
+	for _, kind := range []kind{server, cluster, oldCluster} {
 		t.Run(string(kind), func(t *testing.T) {
 			modeltest.Check(t, 2, func(t *rapid.T) modeltest.Store { return model(t, client, kind, nil) })
 		})
@@ -127,15 +126,12 @@ func model(t *rapid.T, client rueidis.Client, kind kind, edit func(string) strin
 	pass(1_700_000_000 * time.Second)
 	prefix := "hf:" + newID() + ":"
 	c := &tapped{Conn: rueidisconn.New(client), kind: kind, taps: map[string]*tap{}, lost: map[string]bool{}}
-	change := func(_, text string) string {
+	c.b = newEdited(c, &redislock.Config{Prefix: prefix}, func(_, text string) string {
 		if edit != nil {
 			text = edit(text)
 		}
 		return strings.ReplaceAll(text, "redis.call('TIME')", "redis.call('HMGET', '"+clockKey+"', 's', 'u')")
-	}
-	if c.b = newEdited(c, &redislock.Config{Prefix: prefix}, change); kind == formatted {
-		c.b = newFormat(c, &redisson.Config{Config: redislock.Config{Prefix: prefix}}, change)
-	}
+	})
 	hook.RedisListenEarly(c.b) // so that the answer that gets lost is the one that counts
 	hook.RedisClock(c.b, func() time.Duration { return time.Duration(now.Load()) })
 	t.Cleanup(func() { must(c.b.Close()) })
