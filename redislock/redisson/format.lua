@@ -283,10 +283,11 @@ local function optional(...)
   return r
 end
 
--- listeners returns how many sessions and clients are subscribed to a channel at this server.
+-- listeners returns how many sessions and clients are subscribed to a channel at this server. In a
+-- Cluster each session is subscribed twice, and a client in Java once, in one way or the other.
 local function listeners(channel)
   local n = call('PUBSUB', 'NUMSUB', channel)[2]
-  if CLUSTER then n = n + (optional('PUBSUB', 'SHARDNUMSUB', channel)[2] or 0) end
+  if CLUSTER then n = max(n, optional('PUBSUB', 'SHARDNUMSUB', channel)[2] or 0) end
   return n
 end
 
