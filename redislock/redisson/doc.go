@@ -22,20 +22,26 @@
 // # Limits of the format
 //
 //   - Redisson's locks have no order of arrival: a client in Java may overtake Go's waiters, which
-//     are in order among themselves. Go's waiters that hand a lock on among themselves leave it free
-//     for all every fourth time, if anybody else listens.
+//     are in order among themselves. Go's waiters that hand a lock or permits on among themselves
+//     leave them free for all every fourth time, if anybody else listens.
 //   - RLock has no fencing token. A grant of ours has one. It is larger than all earlier ones of ours,
 //     and than those of an RFencedLock of that name.
 //   - An RReadWriteLock does not prefer writers: readers in Java enter while a writer waits. In Go
 //     they do not.
 //   - The limit of a semaphore is the number of its permits in Redisson, held or free. The first
 //     request sets it, as trySetPermits does, and it stays.
-//   - RSemaphore has no owners. Permits of a Go holder that died are given back. Those of a client in
-//     Java are not, and nobody knows the limit.
+//   - RSemaphore has no owners. Permits of a Go holder that died are given back if another client in Go
+//     uses the name within a minute of the end of the lease. Those of a client in Java are not, and
+//     nobody knows the limit.
 //   - RPermitExpirableSemaphore compares leases with the clock of the client in Java. A clock that is
-//     ahead by more than what is left of a lease gives the permit away.
+//     ahead by more than what is left of a lease gives the permit away. A clock that is behind makes
+//     leases in Java end early.
+//   - Each permit is an entry of a sorted set, which each renewal writes. A request for thousands of
+//     permits is slow.
 //   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.
-//   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check].
+//   - A session that waits has a connection for each name that it waits for, in a Cluster two.
+//   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check]. While the slot of a
+//     name moves, the server refuses requests for the name, also renewals: a lease may end.
 //
 // Source: Redisson 4.7.0 and its changes since 3.24.1; docs/redisson.md has the support table.
 package redisson
