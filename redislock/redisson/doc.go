@@ -36,8 +36,8 @@
 //   - RPermitExpirableSemaphore compares leases with the clock of the client in Java. A clock that is
 //     ahead by more than what is left of a lease gives the permit away. A clock that is behind makes
 //     leases in Java end early.
-//   - Each permit is an entry of a sorted set, which each renewal writes. A request for thousands of
-//     permits is slow.
+//   - Each permit of an RPermitExpirableSemaphore is an element of a sorted set, which each renewal
+//     writes. So a request may have 1000 permits at most.
 //   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.
 //   - A session that waits has a connection for each name that it waits for, in a Cluster two.
 //   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check]. While the slot of a

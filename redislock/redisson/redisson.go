@@ -35,13 +35,24 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 		cfg = new(Config)
 	}
 	return redislock.NewFormat(conn, &cfg.Config, &redislock.Format{
-		Name:    "redisson",
-		Lua:     fmt.Sprintf("local FENCED, PLAIN = %t, %t\n%s", cfg.Fenced, cfg.PlainSemaphores, format),
-		Scan:    scan,
-		Check:   Check,
+		Name:  "redisson",
+		Lua:   fmt.Sprintf("local FENCED, PLAIN = %t, %t\n%s", cfg.Fenced, cfg.PlainSemaphores, format),
+		Scan:  scan,
+		Check: Check,
+
+		MostPermits: mostPermits(cfg),
+
 		Tag:     tag,
 		Channel: channel,
 	})
+}
+
+// mostPermits bounds the permits of one request: each is an element of a sorted set.
+func mostPermits(cfg *Config) int {
+	if cfg.PlainSemaphores {
+		return 0
+	}
+	return 1000
 }
 
 // Check returns an ErrInvalid if Redisson cannot use name, or makes it of another name: the queue of a

@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -140,4 +141,17 @@ func TestRedissonLatches(t *testing.T) {
 	if reply, err := a.Await(t.Context(), name, "a"); err != nil || reply.Token != 1 {
 		t.Errorf("Await: %+v, %v", reply, err)
 	}
+}
+
+// TestRedissonMostPermits: one request cannot keep the server busy for seconds.
+func TestRedissonMostPermits(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	if _, err := a.Acquire(t.Context(), permits(newID(), 1001, 2000)); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("Acquire: %v; want ErrInvalid", err)
+	}
+	granted(t, a, permits(newID(), 1000, 2000))
+	plain, _ := m.open(&redisson.Config{PlainSemaphores: true}, long)
+	granted(t, plain, permits(newID(), 1001, 2000))
 }
