@@ -140,20 +140,20 @@ func (l *announcement) stop() {
 	}
 }
 
-// announcedBy wakes who waits for l's name: one waiter, whose question makes the store serve the whole
-// queue, or all of them.
+// announcedBy wakes waiters for l's name: one, whose question makes the store serve the whole queue,
+// or all of them.
 func (s *session) announcedBy(l *announcement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := ""
 	for id, a := range s.requests {
 		switch {
-		case a.name != l.name:
+		case a.name != l.name, a.token != 0: // another name, or a holder
 		case a.waits && l.all:
 			a.wake.Put(0)
 		case a.waits && (first == "" || a.asked < s.requests[first].asked):
 			first = id
-		case !a.waits && a.token == 0:
+		case !a.waits:
 			a.nudge = true
 			s.requests[id] = a
 		}

@@ -26,6 +26,8 @@ func ScriptFiles() map[string]string {
 		name := strings.TrimSuffix(f.Name(), ".lua")
 		all[name] = strings.TrimPrefix(join(name), "\n")
 	}
+	all["common"] = strings.Replace(all["common"], "--FORMAT\n", join("format"), 1) // as in body
+	delete(all, "format")
 	return all
 }
 

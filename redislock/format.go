@@ -28,6 +28,9 @@ type Format struct {
 	// the kind does not matter.
 	Check func(name string, kind driver.Kind, cluster bool) error
 
+	// MostPermits bounds the permits of one request, if each costs time in a script; 0: no bound.
+	MostPermits int
+
 	// Tag returns the hash tag of the other library's keys. In a Cluster all keys of a name have it.
 	Tag func(name string) string
 
@@ -79,6 +82,15 @@ func (b *Backend) checkFormat(name string, kind driver.Kind) error {
 		return fmt.Errorf("%w name %q: keys of holdfast begin with %s", driver.ErrInvalid, name, b.prefix+"{")
 	}
 	return b.format.Check(name, kind, b.cluster)
+}
+
+// checkPermits returns an ErrInvalid if a request wants more permits than the format allows.
+func (b *Backend) checkPermits(req *driver.Request) error {
+	if b.format == nil || b.format.MostPermits == 0 || req.Mode != driver.Permits || req.N <= b.format.MostPermits {
+		return nil
+	}
+	return fmt.Errorf("%w number of permits %d: %s allows 1 to %d for one request", driver.ErrInvalid, req.N, b.format.Name,
+		b.format.MostPermits)
 }
 
 // kindOf returns what a request of this mode makes of a name.

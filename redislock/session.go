@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
-	if err := s.b.checkFormat(req.Name, kindOf(req.Mode)); err != nil {
+	if err := cmp.Or(s.b.checkFormat(req.Name, kindOf(req.Mode)), s.b.checkPermits(req)); err != nil {
 		return reply, 0, err
 	}
 	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive,

@@ -22,7 +22,7 @@
 // # Limits of the format
 //
 //   - RLock has no order of arrival: a client in Java may overtake Go's waiters, which
-//     are in order among themselves. Go's waiters that hand a lock on among themselves leave it to
+//     are in order among themselves. Go's waiters that hand a lock or permits on among themselves leave it to
 //     clients in Java for 25 ms now and then: every fourth time, and more seldom while none takes it.
 //   - RLock has no fencing token. A grant of ours has one. It is larger than all earlier ones of ours,
 //     and than those of an RFencedLock of that name.
@@ -33,11 +33,16 @@
 //   - RSemaphore has no owners. Permits of a Go holder that died are given back by the next request in
 //     Go, for 30 days. Those of a client in Java are not, and nobody knows the limit.
 //   - RPermitExpirableSemaphore compares leases with the clock of the client in Java. A clock that is
-//     ahead by more than what is left of a lease gives the permit away.
+//     ahead by more than what is left of a lease gives the permit away. A clock that is behind makes
+//     leases in Java end early.
+//   - Each permit of an RPermitExpirableSemaphore is an element of a sorted set, which each renewal
+//     writes. So a request may have 1000 permits at most.
 //   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.
 //   - RFairLock has one queue for Go and Java, which relies on the clocks of the clients in Java: see
 //     Config.Fair.
-//   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check].
+//   - A session that waits has a connection for each name that it waits for, in a Cluster two.
+//   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check]. While the slot of a
+//     name moves, the server refuses requests for the name, also renewals: a lease may end.
 //
 // List looks at every key of the servers, since Redisson has no index of its names: once for each
 // listing, a thousand keys in one exchange. The tokens that it shows for Redisson's holders are numbers

@@ -291,7 +291,8 @@ local function attend(session)
 end
 
 --FAIR
--- strangers reports whether more listen to a channel at this server than sessions of ours.
+-- strangers reports whether more listen to a channel at this server than sessions of ours. In a Cluster
+-- each session of ours is subscribed twice, and a client in Java once, in one way or the other.
 local function strangers(channel)
   local n = call('PUBSUB', 'NUMSUB', channel)[2]
   if CLUSTER then n = max(n, optional('PUBSUB', 'SHARDNUMSUB', channel)[2] or 0) end

@@ -63,6 +63,8 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 		Lua:  constants + strings.Replace(format, "--FAIR\n", fair, 1),
 		Scan: scan,
 		Tag:  tag,
+
+		MostPermits: mostPermits(cfg),
 	}
 	f.Check, f.Channel = Check, channel
 	if cfg.Fair {
@@ -75,6 +77,14 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 		}
 	}
 	return redislock.NewFormat(conn, &cfg.Config, f)
+}
+
+// mostPermits bounds the permits of one request: each is an element of a sorted set.
+func mostPermits(cfg *Config) int {
+	if cfg.PlainSemaphores {
+		return 0
+	}
+	return 1000
 }
 
 // Check returns an ErrInvalid if Redisson cannot use name, or makes it of another name: the queue of a

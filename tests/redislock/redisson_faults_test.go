@@ -368,3 +368,64 @@ func TestRedissonInspected(t *testing.T) {
 		t.Error("Java has lost its lock")
 	}
 }
+
+// TestRedissonBroken: an operator breaks grants of Java, and Go's waiters get the lock.
+func TestRedissonBroken(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	for what, take := range map[string]func(string) bool{"lock": m.lock, "write": m.write, "read": m.read,
+		"a writer that reads": func(name string) bool { return m.write(name) && m.read(name) }} {
+		name := newID()
+		if !take(name) {
+			t.Fatalf("%s: not taken", what)
+		}
+		r := exclusive(name)
+		if what != "lock" {
+			r = writer(name)
+		}
+		reply := acquire(t, a, r)
+		rec, err := b.Inspect(t.Context(), name)
+		if err != nil || len(rec.Holders) == 0 || rec.Waiting != 1 {
+			t.Fatalf("%s: Inspect: %+v, %v", what, rec, err)
+		}
+		for _, h := range rec.Holders {
+			if err := b.Break(t.Context(), name, h.Token); err != nil {
+				t.Errorf("%s: Break(%d): %v", what, h.Token, err)
+			}
+		}
+		gets(t, a, r, reply)
+		if m.exists("{" + name + "}:" + m.h + ":rwlock_timeout:1") {
+			t.Errorf("%s: a slot is left", what)
+		}
+	}
+}
+
+// TestRedissonDowngrade: a writer in Go that becomes a reader keeps its place in Java's key, and lets
+// readers of Java in.
+func TestRedissonDowngrade(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	name := newID()
+	h := granted(t, a, writer(name))
+	if m.read(name) || m.write(name) {
+		t.Fatal("two holders")
+	}
+	told := hears(t, m, "redisson_rwlock:{"+name+"}")
+	if err := a.Downgrade(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if s := <-told; s != "1" {
+		t.Errorf("told %q", s)
+	}
+	if m.write(name) || !m.read(name) {
+		t.Error("a reader may enter, and no writer")
+	}
+	if err := a.Release(t.Context(), h, 0); err != nil {
+		t.Error(err)
+	}
+	if !m.exists(name) || m.number("HLEN", name) != 2 || m.number("PTTL", name) < 1 {
+		t.Error("Java's reader has lost its lock")
+	}
+}

@@ -1,0 +1,157 @@
+package redislock_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock/redisson"
+)
+
+// TestRedissonPlain: the permits of an RSemaphore are counted once, in its key.
+func TestRedissonPlain(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(&redisson.Config{PlainSemaphores: true}, long)
+	name := newID()
+	free := func(want int64) {
+		t.Helper()
+		if n := m.number("GET", name); n != want {
+			t.Errorf("%d permits are free, want %d", n, want)
+		}
+	}
+	h := granted(t, a, permits(name, 2, 5))
+	free(3)
+	for range 2 {
+		if err := a.Reduce(t.Context(), h, 1); err != nil {
+			t.Error(err)
+		}
+		if changes, err := a.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) != 0 {
+			t.Errorf("Renew: %+v, %v", changes, err)
+		}
+		free(4)
+	}
+	m.do("DECRBY", name, "4") // Java takes them
+	r := permits(name, 2, 5)
+	reply := acquire(t, a, r)
+	if reply.Token != 0 {
+		t.Error("granted, though Java has the permits")
+	}
+	m.do("INCRBY", name, "2")
+	m.do("PUBLISH", "redisson_sc:{"+name+"}", "2")
+	other := driver.Hold{Name: name, ID: r.ID, Token: gets(t, a, r, reply)}
+	free(0)
+	for _, h := range []driver.Hold{h, other} {
+		if err := a.Release(t.Context(), h, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	free(3)
+	last := granted(t, a, permits(name, 1, 5))
+	if err := b.Break(t.Context(), name, last.Token); err != nil {
+		t.Error(err)
+	}
+	free(3)
+}
+
+// TestRedissonFairPermits: permits that waiters in Go hand on among themselves are free for Java in
+// turn.
+func TestRedissonFairPermits(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	name := newID()
+	told := hears(t, m, "redisson_sc:{"+name+"}")
+	h := granted(t, a, permits(name, 1, 1))
+	for range 8 {
+		r := permits(name, 1, 1)
+		reply := acquire(t, a, r)
+		if err := a.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		h = driver.Hold{Name: name, ID: r.ID, Token: gets(t, a, r, reply)}
+	}
+	m.do("PUBLISH", "redisson_sc:{"+name+"}", "99")
+	free := 0
+	for s := range told {
+		if s == "99" {
+			break
+		}
+		free++
+	}
+	if free < 2 {
+		t.Errorf("told %d times of a free permit in 8 releases", free)
+	}
+}
+
+// TestRedissonFencing: tokens grow over Go and Java.
+func TestRedissonFencing(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	for _, fenced := range []bool{true, false} {
+		a, _ := m.open(&redisson.Config{Fenced: fenced}, long)
+		name := newID()
+		token := m.number("INCR", "redisson_lock_token:{"+name+"}")
+		for range 3 {
+			h := granted(t, a, exclusive(name))
+			if int64(h.Token) <= token {
+				t.Errorf("fenced %v: token %d after %d", fenced, h.Token, token)
+			}
+			if err := a.Release(t.Context(), h, 0); err != nil {
+				t.Fatal(err)
+			}
+			if token = m.number("INCR", "redisson_lock_token:{"+name+"}"); token <= int64(h.Token) {
+				t.Errorf("fenced %v: token %d of Java after %d", fenced, token, h.Token)
+			}
+		}
+	}
+}
+
+// TestRedissonLatches: a latch that Java removes and creates again is another one.
+func TestRedissonLatches(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	name := newID()
+	if ok, err := a.SetCount(t.Context(), name, 2); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if left, err := a.CountDown(t.Context(), name, "one"); left != 1 || err != nil {
+		t.Fatal(left, err)
+	}
+	for range 2 {
+		m.do("DEL", name)
+		m.do("SET", name, "3")
+		for i := range 2 {
+			if left, err := a.CountDown(t.Context(), name, "one"); left != 2 || err != nil {
+				t.Errorf("count %d: %d are left, %v", i+1, left, err)
+			}
+		}
+		if n := m.number("GET", name); n != 2 {
+			t.Errorf("Java has %d", n)
+		}
+	}
+	reply, err := a.Await(t.Context(), name, "a")
+	if err != nil || reply.Token != 0 {
+		t.Fatal(reply, err)
+	}
+	m.do("DEL", name)
+	m.do("PUBLISH", "redisson_countdownlatch__channel__{"+name+"}", "0")
+	woken(t, reply)
+	if reply, err := a.Await(t.Context(), name, "a"); err != nil || reply.Token != 1 {
+		t.Errorf("Await: %+v, %v", reply, err)
+	}
+}
+
+// TestRedissonMostPermits: one request cannot keep the server busy for seconds.
+func TestRedissonMostPermits(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	if _, err := a.Acquire(t.Context(), permits(newID(), 1001, 2000)); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("Acquire: %v; want ErrInvalid", err)
+	}
+	granted(t, a, permits(newID(), 1000, 2000))
+	plain, _ := m.open(&redisson.Config{PlainSemaphores: true}, long)
+	granted(t, plain, permits(newID(), 1001, 2000))
+}
