@@ -264,8 +264,15 @@ func TestEvery(t *testing.T) {
 	onStores(t, "postgres", func(b *bench) {
 		const tick = "8010h"
 		const next = ", in 300d" // nine tenths of the tick
+		// Without a store the first line says that the ticks are those of this machine.
+		said := func(stderr string) string {
+			if strings.HasPrefix(stderr, "holdfast: no store is named") {
+				_, stderr, _ = strings.Cut(stderr, "\n")
+			}
+			return stderr
+		}
 		out, stderr := b.want(0, "run", "--every", tick, "a", "--also", "b", "--", "echo", "ran")
-		if out != "ran\n" || !strings.HasPrefix(stderr, "holdfast: a: next run possible at 2") ||
+		if out != "ran\n" || !strings.HasPrefix(said(stderr), "holdfast: a: next run possible at 2") ||
 			!strings.Contains(stderr, next) {
 			b.Error(out, stderr)
 		}
@@ -287,7 +294,7 @@ func TestEvery(t *testing.T) {
 			b.Error(stderr)
 		}
 		if out, stderr := b.want(0, "run", "--every", tick, "--retry-failed", "--skip-ok", "g", "--also", "f", "--", "echo",
-			"ran"); out != "ran\n" || stderr != "" {
+			"ran"); out != "ran\n" || said(stderr) != "" {
 			b.Error(out, stderr)
 		}
 		b.want(75, "run", "--every", tick, "--retry-failed", "f", "--", "true")

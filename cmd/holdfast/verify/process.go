@@ -182,6 +182,13 @@ func (p *process) endExpected() bool {
 	return p.ending
 }
 
+// started reports whether the process has been ready. It may have ended since.
+func (p *process) started() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.isReady
+}
+
 // running reports whether it has been ready and has not ended.
 func (p *process) running() bool {
 	select {

@@ -22,6 +22,9 @@ func (r *run) launch(ctx context.Context) error {
 	}
 	failed := func() error {
 		for _, p := range r.workers {
+			if p.started() { // one that ends after that has failed in the run: see follow
+				continue
+			}
 			select {
 			case <-p.ended:
 				if err := p.failure(); err != nil {
@@ -38,7 +41,7 @@ func (r *run) launch(ctx context.Context) error {
 			return true
 		}
 		for _, p := range r.workers {
-			if !p.running() {
+			if !p.started() {
 				return false
 			}
 		}
@@ -51,7 +54,7 @@ func (r *run) launch(ctx context.Context) error {
 		return err
 	}
 	if !ready {
-		i := slices.IndexFunc(r.workers, func(p *process) bool { return !p.running() })
+		i := slices.IndexFunc(r.workers, func(p *process) bool { return !p.started() })
 		return r.notReady(r.workers[i])
 	}
 	r.mu.Lock()
