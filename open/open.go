@@ -41,8 +41,8 @@
 // also pool-size=N: how many connections wait for replicas at most.
 //
 // Every redis scheme but redis+quorum may have dialect=redisson: the locks are those of Redisson, a
-// library for Java, with mutex=fenced for its RFencedLock and semaphore=plain for its RSemaphore. See
-// package redisson.
+// library for Java, with mutex=fenced or mutex=fair for its RFencedLock or RFairLock, and semaphore=plain for
+// its RSemaphore. See package redisson.
 //
 // All rediss schemes, zookeepers, and mysql with tls=true have these parameters: ca, a PEM file of
 // roots to trust in place of the system's; cert and key, PEM files of a client certificate;

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -19,12 +20,14 @@ type announcements struct {
 
 	mu       sync.Mutex
 	channels map[string]*announcement
+	beats    bool // beat runs
 	closed   bool
 	ending   sync.WaitGroup
 }
 
 type announcement struct {
 	name  string
+	of    string        // the one request that uses it; empty: any
 	all   bool          // a message is for every waiter, else for one
 	ready chan struct{} // closed when the subscription stands, or has failed
 	err   error         // why it failed
@@ -39,14 +42,14 @@ func (e *announcements) start(s *session) {
 
 // hears reports whether the session is subscribed to what a request of this mode needs; mode 0: of a
 // latch.
-func (s *session) hears(name string, mode driver.Mode, rw bool) bool {
+func (s *session) hears(name, id string, mode driver.Mode, rw bool) bool {
 	if s.b.format == nil {
 		return true
 	}
 	e := &s.announced
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.channels[s.b.format.Channel(name, mode, rw)]
+	l := e.channels[s.b.format.Channel(name, id, mode, rw)]
 	if l == nil {
 		return false
 	}
@@ -60,11 +63,11 @@ func (s *session) hears(name string, mode driver.Mode, rw bool) bool {
 }
 
 // hear subscribes to what a request of this mode needs, and returns when that stands.
-func (s *session) hear(ctx context.Context, name string, mode driver.Mode, rw bool) error {
+func (s *session) hear(ctx context.Context, name, id string, mode driver.Mode, rw bool) error {
 	if s.b.format == nil {
 		return nil
 	}
-	e, channel := &s.announced, s.b.format.Channel(name, mode, rw)
+	e, channel := &s.announced, s.b.format.Channel(name, id, mode, rw)
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
@@ -73,10 +76,17 @@ func (s *session) hear(ctx context.Context, name string, mode driver.Mode, rw bo
 	l, known := e.channels[channel]
 	if !known {
 		l = &announcement{name: name, all: mode == 0, ready: make(chan struct{})}
+		if s.b.format.queued(mode, rw) {
+			l.of = id
+		}
 		e.channels[channel] = l
 		e.ending.Go(func() { e.open(l, channel) })
 	}
 	l.used = s.b.now()
+	if l.of != "" && !e.beats {
+		e.beats = true
+		e.ending.Go(e.beat)
+	}
 	e.mu.Unlock()
 	select {
 	case <-l.ready:
@@ -143,7 +153,8 @@ func (s *session) announcedBy(l *announcement) {
 	}
 }
 
-// prune ends the subscriptions that were not used lately. busy are the names with waiters.
+// prune ends the subscriptions that were not used lately. busy are the names with waiters, and the IDs
+// of the waiters.
 func (e *announcements) prune(busy map[string]bool, now time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,7 +164,7 @@ func (e *announcements) prune(busy map[string]bool, now time.Duration) {
 		default:
 			continue
 		}
-		if e.closed || busy[l.name] || now-l.used < idleAfter {
+		if e.closed || busy[cmp.Or(l.of, l.name)] || now-l.used < idleAfter {
 			continue
 		}
 		delete(e.channels, channel)

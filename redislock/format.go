@@ -3,6 +3,7 @@ package redislock
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -30,9 +31,13 @@ type Format struct {
 	// Tag returns the hash tag of the other library's keys. In a Cluster all keys of a name have it.
 	Tag func(name string) string
 
-	// Channel returns the channel on which the other library announces that name may be free for a
-	// request of this mode; mode 0: that a latch has reached zero. rw is Request.ReadWrite.
-	Channel func(name string, mode driver.Mode, rw bool) string
+	// Channel returns the channel on which the other library announces that name may be free for the
+	// request id of this mode; mode 0: that a latch has reached zero. rw is Request.ReadWrite.
+	Channel func(name, id string, mode driver.Mode, rw bool) string
+
+	// Beat is how often a mutex that waits gives a sign of life, to keep its place in the other library's
+	// queue. 0: never; it has no queue.
+	Beat time.Duration
 }
 
 // NewFormat is New with a Format. The Backend has no fast paths: every change of a lock changes the
@@ -77,4 +82,15 @@ func kindOf(m driver.Mode) driver.Kind {
 		return driver.Semaphore
 	}
 	return driver.Lock
+}
+
+// writer is the n of a write lock in the record of a place, if there is a Format. A mutex has 1.
+const writer = 2
+
+// numberOf returns the n of a request.
+func (b *Backend) numberOf(req *driver.Request) int {
+	if b.format != nil && req.ReadWrite && req.Mode == driver.Exclusive {
+		return writer
+	}
+	return req.N
 }

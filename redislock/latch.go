@@ -40,7 +40,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	defer s.flights.Done()
 	session, err := s.listening(ctx, name, true)
 	if err == nil {
-		err = s.hear(ctx, name, 0, false)
+		err = s.hear(ctx, name, id, 0, false)
 	}
 	if err != nil {
 		return driver.Reply{}, s.refused(requester{s, name, id}, again, err)

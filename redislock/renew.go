@@ -288,9 +288,9 @@ func (s *session) pruneSubscriptions() {
 	if s.b.format != nil {
 		names := map[string]bool{}
 		s.mu.Lock()
-		for _, a := range s.requests {
+		for id, a := range s.requests {
 			if a.waits || a.token == 0 {
-				names[a.name] = true
+				names[a.name], names[id] = true, true
 			}
 		}
 		s.mu.Unlock()

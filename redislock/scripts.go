@@ -40,6 +40,7 @@ type scripts struct {
 	addHistory, history, missing *Script
 
 	raise, move, claim, yield, birth *Script // of a member of a quorum
+	beat                             *Script // of a Format
 }
 
 // files names the files in lua that make each script, in their order. load puts a header before
@@ -99,6 +100,9 @@ func load(cluster bool, m *membership, f *Format, edit func(name, text string) s
 		inspect: script("inspect"), names: script("names"), forget: script("forget"),
 		addHistory: script("history_add"), history: script("history"), missing: script("missing"),
 	}
+	if f != nil {
+		s.beat = script("beat")
+	}
 	if m != nil {
 		s.raise, s.move, s.claim, s.yield = script("raise"), script("move"), script("claim"), script("yield")
 		s.birth = script(birth)
@@ -114,6 +118,7 @@ func formatFiles(f *Format) map[string]string {
 	return map[string]string{
 		"acquire": "hooks slow state common acquire",
 		"release": "hooks slow state common release",
+		"beat":    "hooks slow state common beat",
 	}
 }
 

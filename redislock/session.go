@@ -54,8 +54,8 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if err := s.b.checkFormat(req.Name, kindOf(req.Mode)); err != nil {
 		return reply, 0, err
 	}
-	number, again, err := s.register(req.ID,
-		request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0})
+	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive,
+		own: req.Lease != 0, queued: s.b.format.queued(req.Mode, req.ReadWrite)})
 	if err != nil {
 		return reply, 0, err
 	}
@@ -79,7 +79,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		s.noteContended(req.Name)
 	}
 	// In a Cluster an unsubscribed session first asks without a place: mostly the name is free.
-	wait := req.Wait && (s.b.early || s.subscribed(req.Name) && s.hears(req.Name, req.Mode, req.ReadWrite))
+	wait := req.Wait && (s.b.early || s.subscribed(req.Name) && s.hears(req.Name, req.ID, req.Mode, req.ReadWrite))
 	v, short, err := s.runAcquire(ctx, req, wait, px, want)
 	if wait != req.Wait && err == nil && v.Kind == List && len(v.List) > 0 && v.List[0].Int == 0 {
 		v, short, err = s.runAcquire(ctx, req, true, px, want)
@@ -129,29 +129,22 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	return reply, place, nil
 }
 
-// writer is the n of a write lock in the record of a place, if there is a Format. A mutex has 1.
-const writer = 2
-
 // runAcquire runs acquire.lua. short is not nil if replicas lack what it did.
 func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (
 	v Value, short *unreplicated, err error) {
 	session, err := s.listening(ctx, req.Name, wait)
 	if err == nil && wait {
-		err = s.hear(ctx, req.Name, req.Mode, req.ReadWrite)
+		err = s.hear(ctx, req.Name, req.ID, req.Mode, req.ReadWrite)
 	}
 	if err != nil {
 		return Value{}, nil, err
-	}
-	n := req.N
-	if s.b.format != nil && req.ReadWrite && req.Mode == driver.Exclusive {
-		n = writer
 	}
 	c := s.b.keys(req.Name, "lzmti")
 	c.buf = append(c.buf, modes[req.Mode], '0')
 	if wait {
 		c.buf[len(c.buf)-1] = '1'
 	}
-	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(n), 10).
+	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(s.b.numberOf(req)), 10).
 		padded(uint64(req.Limit), 10)
 	c.micros(s.ttl)
 	s.b.proposal(c, want).end()

@@ -12,16 +12,17 @@ import (
 // request is what the session knows about a request: from before it is sent, so that no hand-over
 // can overtake it, until it has ended.
 type request struct {
-	name  string
-	token uint64        // of its grant
-	early uint64        // a token that was pushed before the answer
-	wake  waiters.Slot  // of a waiter
-	seen  time.Duration // when it was last sent or renewed
-	asked uint64        // the number of the exchange that last asked for it, in this session
-	group bool          // shared or permits: refresh.lua renews it
-	own   bool          // its lease may be shorter than the TTL
-	waits bool          // the caller has wake
-	nudge bool          // a push before the answer said to ask again
+	name   string
+	token  uint64        // of its grant
+	early  uint64        // a token that was pushed before the answer
+	wake   waiters.Slot  // of a waiter
+	seen   time.Duration // when it was last sent or renewed
+	asked  uint64        // the number of the exchange that last asked for it, in this session
+	group  bool          // shared or permits: refresh.lua renews it
+	own    bool          // its lease may be shorter than the TTL
+	waits  bool          // the caller has wake
+	queued bool          // it has a place in the queue of another library while it waits; see beat.go
+	nudge  bool          // a push before the answer said to ask again
 
 	confirms bool // replicas are being asked to confirm its token
 }

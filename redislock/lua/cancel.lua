@@ -11,7 +11,10 @@ if st == 'L' then
 end
 if line and (getPlace(id) or ahead(id)) then dropPlace(id) end
 if st == 'X' then
-  if exp > now and field(tail, 1) == id then st, dirty = 'F', true end
+  if exp > now and field(tail, 1) == id then
+    st, dirty = 'F', true
+    settle()
+  end
 elseif count > 0 then
   local t, e, _, _, n = getHold(id)
   if t and e > now then dropHold(id, n) end

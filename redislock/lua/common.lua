@@ -185,6 +185,7 @@ local function putPlace(id, deadline, joined, hold, mode, n, owner, number)
   end
   write('HSET', KM, 'w' .. id, fmt('%016.0f%016.0f%016.0f', deadline, joined, hold) .. mode .. fmt('%010.0f', n) .. owner)
   reach = max(reach, deadline)
+  stay(id, mode, n)
 end
 
 -- getPlace returns deadline, time of joining, minimum hold, mode, n, owner of a waiter.
@@ -200,6 +201,7 @@ end
 local function dropPlace(id)
   guard()
   unsettle()
+  quit(id)
   write('HDEL', KM, 'w' .. id)
   write('ZREM', KZ, 'w' .. id, 'q' .. id)
 end
@@ -265,7 +267,7 @@ end
 
 local function head()
   local r = call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]
-  return r and sub(r, 2)
+  return r and nextOf(sub(r, 2))
 end
 
 local function waiters()
@@ -278,10 +280,10 @@ local function ahead(id)
   return rank and rank - count -- the grants of a group come before the queue
 end
 
-local function fits(mode, n)
+local function fits(mode, n, id)
   if mode == 'p' then return used + n <= limit and admits(mode, n) end
   if st == 'X' then return false end
-  return (mode == 's' or count == 0) and admits(mode, n)
+  return (mode == 's' or count == 0) and admits(mode, n, id)
 end
 
 -- setAside renames a grant of a group that has ended but is kept: its id is in use again.
@@ -391,7 +393,7 @@ local function advance()
       local deadline, _, hold, mode, n, owner = getPlace(id)
       if not mode then
         dropPlace(id)
-      elseif fits(mode, n) and not yields() then
+      elseif fits(mode, n, id) and not yields() then
         grantNext(id, mode, n, deadline, hold, owner)
       else
         break

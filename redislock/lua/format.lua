@@ -17,8 +17,18 @@ local function keepHold(id, n, till) end
 -- loseHold takes a group's grant from the keys.
 local function loseHold(id) end
 
--- admits reports whether the other library's holders leave room for a request.
-local function admits(mode, n) return true end
+-- admits reports whether the other library leaves room for a request. id: it is the next of the queue.
+local function admits(mode, n, id) return true end
+
+-- nextOf returns the waiter that is next, if the other library has a queue. id: the next one of ours.
+local function nextOf(id) return id end
+
+-- stay puts a waiter into the other library's queue, or keeps it there; quit takes it out.
+local function stay(id, mode, n) end
+local function quit(id) end
+
+-- beat keeps a waiter in the other library's queue, and reports whether it was there.
+local function beat(id) return true end
 
 -- yields reports whether the other library's waiters have a turn, so that nobody is handed the name.
 local function yields() return false end

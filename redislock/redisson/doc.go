@@ -5,8 +5,8 @@
 //	client, err := holdfast.New(ctx, redisson.New(conn, nil), nil)
 //
 // A Mutex is an RLock of the same name, an RWMutex an RReadWriteLock, a Semaphore an
-// RPermitExpirableSemaphore, a Latch an RCountDownLatch. With [Config] a Mutex is an RFencedLock and
-// a Semaphore an RSemaphore. A name must have one kind in Go and in Java.
+// RPermitExpirableSemaphore, a Latch an RCountDownLatch. With [Config] a Mutex is an RFencedLock or an
+// RFairLock, and a Semaphore an RSemaphore. A name must have one kind in Go and in Java.
 //
 // # How it works
 //
@@ -21,7 +21,7 @@
 //
 // # Limits of the format
 //
-//   - Redisson's locks have no order of arrival: a client in Java may overtake Go's waiters, which
+//   - RLock has no order of arrival: a client in Java may overtake Go's waiters, which
 //     are in order among themselves. Go's waiters that hand a lock on among themselves leave it free
 //     for all every fourth time, if anybody else listens.
 //   - RLock has no fencing token. A grant of ours has one. It is larger than all earlier ones of ours,
@@ -35,7 +35,34 @@
 //   - RPermitExpirableSemaphore compares leases with the clock of the client in Java. A clock that is
 //     ahead by more than what is left of a lease gives the permit away.
 //   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.
+//   - RFairLock has one queue for Go and Java, which relies on the clocks of the clients in Java: see
+//     Config.Fair.
 //   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check].
+//
+// List looks at every key of the servers, since Redisson has no index of its names: once for each
+// listing, a thousand keys in one exchange. The tokens that it shows for Redisson's holders are numbers
+// made of their IDs, unless the lock is an RFencedLock. Break takes them.
+//
+// # Permissions
+//
+// A user needs these permissions, for the default prefix (select only if the database is not 0). The
+// names of locks are keys, so ~* may be narrowed to the names in use, which begin the keys, and
+// ~{* ~redisson_lock_*:
+//
+//	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:s:* &redisson_* -@all
+//	  +evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan +lindex +lpop +lpos +lrange +lrem +rpush
+//	  +hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan
+//	  +zadd +zrem +zcard +zcount +zincrby +zrank +zscore +zrange +zrangebyscore
+//
+// In a Cluster (only go-redis needs command):
+//
+//	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:{*}:s:* &redisson_* -@all
+//	  +evalsha +eval +publish +spublish +pubsub|numsub +pubsub|shardnumsub +subscribe +unsubscribe +ssubscribe +sunsubscribe
+//	  +hello +ping +asking +cluster|slots +cluster|shards +command
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan +lindex +lpop +lpos +lrange +lrem +rpush
+//	  +hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan
+//	  +zadd +zrem +zcard +zcount +zincrby +zrank +zscore +zrange +zrangebyscore
 //
 // Source: Redisson 4.7.0 and its changes since 3.24.1; docs/redisson.md has the support table.
 package redisson

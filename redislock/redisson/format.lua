@@ -218,15 +218,16 @@ local function loseHold(id)
   if longest > 0 and longest < call('PTTL', KN) then write('PEXPIRE', KN, longest) end
 end
 
-local function admits(mode, n)
+--FAIR
+local function admits(mode, n, id)
   local t = unlike(typeOf())
   if mode == 'p' then
     if t ~= 'string' then return false end
     reclaim()
     return num(call('GET', KN)) >= n
   end
-  if t ~= 'hash' then return t == 'none' end
-  return mode == 's' and call('HGET', KN, 'mode') == 'read'
+  if t == 'none' then return mode == 's' or n ~= 1 or may(id) end
+  return mode == 's' and t == 'hash' and call('HGET', KN, 'mode') == 'read'
 end
 
 -- listeners returns how many sessions and clients are subscribed to a channel at this server.
@@ -260,7 +261,7 @@ end
 -- A name that our own waiters hand on among themselves would never be free for Redisson's. So every
 -- fourth time, if anybody else listens, it becomes free for all.
 local function yields()
-  if not freed or freed == 'read' then return false end
+  if FAIR or not freed or freed == 'read' then return false end
   if num(call('HGET', KM, 'j') or 0) < 3 then
     write('HINCRBY', KM, 'j', 1)
     return false
@@ -377,7 +378,7 @@ local function othersLeft()
   each(function(_, _, left)
     if left > 0 and (not least or left < least) then least = left end
   end)
-  return (least or 0) * 1000
+  return (least or aheadLeft()) * 1000
 end
 
 local function breakOther(token)
@@ -453,13 +454,18 @@ end
 local function announce()
   if freed then
     local t = typeOf()
-    if t == 'none' then
+    if t == 'none' and FAIR and freed == 'lock' then
+      tellNext()
+    elseif t == 'none' then
       tell(channelOf(freed), freed == 'write' and 1 or 0)
     elseif freed == 'write' and t == 'hash' and call('HGET', KN, 'mode') == 'read' then
       tell(channelOf(freed), 1) -- Redisson's readers may enter
     end
     freed = false
+  elseif vacated and typeOf() == 'none' then
+    tellNext()
   end
+  vacated = false
   for channel, n in pairs(news or {}) do
     call('PUBLISH', channel, n)
     if CLUSTER then call('SPUBLISH', channel, n) end

@@ -1,9 +1,12 @@
 package redisson
 
 import (
+	"crypto/sha1"
 	_ "embed"
+	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -17,6 +20,13 @@ type Config struct {
 	// is an RLock, and raises the token of an RFencedLock that has the name.
 	Fenced bool
 
+	// Fair makes a Mutex an RFairLock: all waiters, in Go and Java, are served in order of arrival. A
+	// waiter in Go that dies is waited for a second or two. A client in Java that dies may hold the others
+	// up for minutes, as it does in Redisson (fairLockWaitTimeout). The clocks of the clients in Java must
+	// not be ahead of the server's by more than a second, or Go's waiters lose their places. A fair lock
+	// has no fencing token in Redisson, so Fenced is not allowed with it.
+	Fair bool
+
 	// PlainSemaphores makes a Semaphore an RSemaphore, else it is an RPermitExpirableSemaphore. The two
 	// do not exclude each other.
 	PlainSemaphores bool
@@ -25,8 +35,18 @@ type Config struct {
 //go:embed format.lua
 var format string
 
+//go:embed fair.lua
+var fair string
+
 //go:embed scan.lua
 var scan string
+
+// A waiter in the queue of an RFairLock is waited for as long as signOfLife, and gives a sign of life
+// every beat. So the session may be late by a second.
+const (
+	signOfLife = 1800 * time.Millisecond
+	beat       = 600 * time.Millisecond
+)
 
 // New returns the lock table that conn leads to, shared with Redisson. It sends nothing. If cfg is
 // invalid, every method returns ErrInvalid. The Backend owns conn: Close closes it.
@@ -34,14 +54,25 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 	if cfg == nil {
 		cfg = new(Config)
 	}
-	return redislock.NewFormat(conn, &cfg.Config, &redislock.Format{
-		Name:    "redisson",
-		Lua:     fmt.Sprintf("local FENCED, PLAIN = %t, %t\n%s", cfg.Fenced, cfg.PlainSemaphores, format),
-		Scan:    scan,
-		Check:   Check,
-		Tag:     tag,
-		Channel: channel,
-	})
+	constants := fmt.Sprintf("local FENCED, FAIR, PLAIN, WAIT = %t, %t, %t, %d\n", cfg.Fenced, cfg.Fair,
+		cfg.PlainSemaphores, signOfLife.Milliseconds())
+	f := &redislock.Format{
+		Name: "redisson",
+		Lua:  constants + strings.Replace(format, "--FAIR\n", fair, 1),
+		Scan: scan,
+		Tag:  tag,
+	}
+	f.Check, f.Channel = Check, channel
+	if cfg.Fair {
+		f.Channel, f.Beat = fairChannel, beat
+	}
+	if cfg.Fair && cfg.Fenced {
+		f.Check = func(string, driver.Kind, bool) error {
+			return fmt.Errorf("%w config: a fair lock of Redisson has no fencing token: Fair and Fenced exclude each other",
+				driver.ErrInvalid)
+		}
+	}
+	return redislock.NewFormat(conn, &cfg.Config, f)
 }
 
 // Check returns an ErrInvalid if Redisson cannot use name. That is so only in a Cluster, if Redisson's
@@ -81,7 +112,7 @@ func prefixed(prefix, name string) string {
 }
 
 // channel returns where the end of a lock is announced.
-func channel(name string, mode driver.Mode, rw bool) string {
+func channel(name, _ string, mode driver.Mode, rw bool) string {
 	switch {
 	case mode == 0:
 		return "redisson_countdownlatch__channel__{" + name + "}"
@@ -91,4 +122,19 @@ func channel(name string, mode driver.Mode, rw bool) string {
 		return prefixed("redisson_rwlock", name)
 	}
 	return prefixed("redisson_lock__channel", name)
+}
+
+// fairChannel is channel, if a mutex is an RFairLock: each waiter has a channel of its own.
+func fairChannel(name, id string, mode driver.Mode, rw bool) string {
+	if mode == driver.Exclusive && !rw {
+		return prefixed("redisson_lock__channel", name) + ":" + holder(id)
+	}
+	return channel(name, id, mode, rw)
+}
+
+// holder returns how Redisson knows a request; see format.lua.
+func holder(id string) string {
+	sum := sha1.Sum([]byte(id)) // a name, not for security
+	h := hex.EncodeToString(sum[:16])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:] + ":1"
 }

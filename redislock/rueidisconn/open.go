@@ -3,7 +3,9 @@ package rueidisconn
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +21,7 @@ import (
 //	replica-timeout=500ms    redislock.Config.WaitTimeout
 //	dialect=redisson         redisson.New: locks that Java's Redisson shares
 //	mutex=fenced             redisson.Config.Fenced; only with dialect=redisson
+//	mutex=fair               redisson.Config.Fair; only with dialect=redisson
 //	semaphore=plain          redisson.Config.PlainSemaphores; only with dialect=redisson
 //
 // Errors: those of Dial. A value that does not fit the TTL is reported when a session is opened.
@@ -60,21 +63,22 @@ func config(raw string) (rest string, t table, err error) {
 			return "", t, fmt.Errorf("%s is given twice", key)
 		}
 	}
-	// only returns an error unless key is missing or has the one value that is allowed.
-	only := func(key, value string) (given bool, err error) {
-		if given = query.Has(key); given && query.Get(key) != value {
-			err = fmt.Errorf("%s is not %s, which is all that is allowed", key, value)
+	for _, p := range []struct {
+		key    string
+		values map[string]*bool
+	}{
+		{dialect, map[string]*bool{"redisson": &t.redisson}},
+		{mutex, map[string]*bool{"fenced": &t.Fenced, "fair": &t.Fair}},
+		{semaphore, map[string]*bool{"plain": &t.PlainSemaphores}},
+	} {
+		if flag := p.values[query.Get(p.key)]; flag != nil {
+			*flag = true
+		} else if query.Has(p.key) {
+			allowed := strings.Join(slices.Sorted(maps.Keys(p.values)), " or ")
+			return "", t, fmt.Errorf("%s is not %s, which is all that is allowed", p.key, allowed)
 		}
-		return given, err
 	}
-	var errs [3]error
-	t.redisson, errs[0] = only(dialect, "redisson")
-	t.Fenced, errs[1] = only(mutex, "fenced")
-	t.PlainSemaphores, errs[2] = only(semaphore, "plain")
-	switch err := errors.Join(errs[:]...); {
-	case err != nil:
-		return "", t, err
-	case !t.redisson && (t.Fenced || t.PlainSemaphores):
+	if !t.redisson && (query.Has(mutex) || query.Has(semaphore)) {
 		return "", t, errors.New("mutex and semaphore need dialect=redisson")
 	}
 	if query.Has(replicas) || query.Has(timeout) {

@@ -47,6 +47,7 @@ func TestDialect(t *testing.T) {
 		"?dialect=redisson": {redisson: true},
 		"?dialect=redisson&mutex=fenced&semaphore=plain": {redisson: true,
 			Config: redisson.Config{Fenced: true, PlainSemaphores: true}},
+		"?dialect=redisson&mutex=fair": {redisson: true, Config: redisson.Config{Fair: true}},
 		"?db=3&dialect=redisson&replicas=2": {redisson: true,
 			Config: redisson.Config{Config: redislock.Config{WaitReplicas: 2}}},
 	} {
@@ -65,7 +66,7 @@ func TestOpenRefuses(t *testing.T) {
 		"replicas=1&replica-timeout=-1s",
 		"replicas=1&replica-timeout=1s&replica-timeout=1s", "replicas=1&%zz",
 		"dialect=", "dialect=curator", "dialect=redisson&dialect=redisson", "mutex=fenced", "semaphore=plain",
-		"dialect=redisson&mutex=fair", "dialect=redisson&semaphore=", "dialect=redisson&replicas=0",
+		"dialect=redisson&mutex=unfair", "dialect=redisson&semaphore=", "dialect=redisson&replicas=0",
 	} {
 		_, err := Open("redis://u:" + canary + "@h?" + query)
 		if !errors.Is(err, driver.ErrInvalid) {

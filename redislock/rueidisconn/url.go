@@ -22,7 +22,8 @@ const allowed = "allowed are redis://[user:password@]host[:port][/db], unix:///p
 	"redis+sentinel://[user:password@]host[:port][,host...]/master[/db] with sentineluser, sentinelpassword or sentinelpassword-file, sentineltls=no, " +
 	"redis+cluster://[user:password@]host[:port][,host...], and rediss://, rediss+sentinel://, rediss+cluster:// with ca, cert, key, servername; " +
 	"all with password-file=PATH in place of a password, dial-timeout=2s, read-timeout=3s and pool-size=N; " +
-	"in Open and on the command line replicas=N and replica-timeout=500ms as well, and dialect=redisson with mutex=fenced, semaphore=plain"
+	"in Open and on the command line replicas=N and replica-timeout=500ms as well, and dialect=redisson with " +
+	"mutex=fenced or fair, and semaphore=plain"
 
 // invalid returns the error of an invalid URL, which shows the URL with possible passwords masked.
 func invalid(rawURL string, why error) error {

@@ -52,7 +52,8 @@ func refusalsOf(servers []*testenv.RedisServer, ways ...string) map[string]func(
 }
 
 // damages are ways to damage the state of a name. server is the one that has a name.
-func damages(server func(name string) *testenv.RedisServer, tag func(name string) string) map[string]func(testing.TB, string) {
+func damages(server func(name string) *testenv.RedisServer, tag func(name string) string,
+) map[string]func(testing.TB, string) {
 	spoil := func(command string) func(testing.TB, string) {
 		return func(t testing.TB, name string) {
 			t.Helper()

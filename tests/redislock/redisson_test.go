@@ -21,9 +21,9 @@ const (
 		"+evalsha +eval +publish +spublish +pubsub|numsub +pubsub|shardnumsub +subscribe +unsubscribe +ssubscribe +sunsubscribe " +
 		"+hello +ping +asking +cluster|slots +cluster|shards +command " + redissonCommands
 
-	redissonCommands = "+get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan " +
+	redissonCommands = "+get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan +lindex +lpop +lpos +lrange +lrem +rpush " +
 		"+hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan " +
-		"+zadd +zrem +zcard +zcount +zrank +zscore +zrange +zrangebyscore"
+		"+zadd +zrem +zcard +zcount +zincrby +zrank +zscore +zrange +zrangebyscore"
 )
 
 // TestConformanceRedisson runs the suite with Redisson's keys beside the record of each name.
@@ -33,6 +33,17 @@ func TestConformanceRedisson(t *testing.T) {
 	h := harness(server, nil, dialRueidis)
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
 		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), nil)
+	})
+	drivertest.Run(t, likeRedisson(h))
+}
+
+// TestConformanceRedissonFair runs the suite with the queue of an RFairLock.
+func TestConformanceRedissonFair(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisACL(t, []string{redissonRule}, "--appendonly", "yes")
+	h := harness(server, connected("arrival order"), dialRueidis)
+	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
+		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), &redisson.Config{Fair: true})
 	})
 	drivertest.Run(t, likeRedisson(h))
 }
