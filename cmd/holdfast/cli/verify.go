@@ -41,8 +41,8 @@ second, or fewer with --pause.
 and later with stop.
 --worker COMMAND tests another lock: the shell runs COMMAND in place of each worker process, and
 verify tells it by lines of JSON what to lock; docs/verify.md of holdfast has the protocol.
---beside N, with --worker, keeps N of the processes holdfast's own. Both kinds take the same
-mutexes, and must exclude each other: Redisson in Java and ?dialect=redisson, say.
+--beside N, with --worker, makes N of the processes holdfast's own. Both kinds take the same mutexes,
+so the two locks must have one format, as Redisson in Java and the URL's dialect=redisson have.
 
 Exit codes: 0 clean: everything was checked and nothing was found; 1 a promise was broken; 2
 inconclusive: the run was too easy, ended too early or could not be judged, and proves nothing.
@@ -87,7 +87,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Example: `  holdfast verify --store redis://cache:6379
   holdfast verify --store postgres://app@db/locks --duration 5m --json
   holdfast verify --store redis://cache:6379 --worker ./my-lock-worker
-  holdfast verify --store redis://cache:6379?dialect=redisson --worker ./redisson-worker --beside 2
+  holdfast verify --store 'redis://cache:6379?dialect=redisson' --worker ./redisson-worker --beside 2
   holdfast verify --store redis+sentinel://s1,s2,s3/main --hook failover='./failover.sh'
   holdfast verify --store zookeeper://z1,z2,z3 --ttl 5s --duration 2m --seed 7 --keep run7`,
 		Args: noArguments,

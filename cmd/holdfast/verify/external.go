@@ -74,7 +74,8 @@ func (a address) place() string {
 // externalAddress returns the address for External. Beside it the parameters of a Redis URL are those
 // of holdfast.
 func (r *run) externalAddress() (a address, err error) {
-	if a, err = parseAddress(r.URL); err == nil && r.Beside > 0 && ports[a.scheme] == ports["redis"] {
+	a, err = parseAddress(r.URL)
+	if base, _, _ := strings.Cut(a.scheme, "+"); r.Beside > 0 && ports[base] == ports["redis"] {
 		a.path, _, _ = strings.Cut(a.path, "?")
 	}
 	return a, err
