@@ -22,7 +22,8 @@ func TestVerify(t *testing.T) {
 	}
 	dir := t.TempDir()
 	holdfast := filepath.Join(dir, "holdfast")
-	if out, err := exec.Command("go", "build", "-C", "../../cmd/holdfast", "-o", holdfast, ".").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-C", "../../cmd/holdfast", "-o", holdfast, ".")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	s := testenv.Redis(t, "--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "yes")

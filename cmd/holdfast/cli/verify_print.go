@@ -84,7 +84,8 @@ func toSpreadJSON(s verify.Spread) verifySpreadJSON {
 func toVerifyJSON(r *verify.Result) verifyJSON {
 	f := &r.Figures
 	out := verifyJSON{
-		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, Worker: r.Worker, Beside: toSidesJSON(r.Sides), TTLMS: r.TTL.Milliseconds(),
+		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, Worker: r.Worker, Beside: toSidesJSON(r.Sides),
+		TTLMS:  r.TTL.Milliseconds(),
 		TookMS: r.Took.Milliseconds(), Seed: r.Seed,
 		Grants: f.Grants, PerSecond: f.Rate, Failed: r.Errors, HandOver: toSpreadJSON(f.HandOver),
 		Recovery: toSpreadJSON(f.Recovery),

@@ -159,24 +159,6 @@ func newTable(events []Event) *table {
 	return b.table
 }
 
-// mark notes which clients the Run events are about.
-func (b *builder) mark() {
-	b.observed, b.unordered = make([]bool, len(b.clients)), make([]bool, len(b.clients))
-	for _, r := range b.marks {
-		e := b.at(r)
-		which := b.observed
-		if e.Target == Unordered {
-			which = b.unordered
-		}
-		for _, c := range b.matching(e.Client) {
-			which[c] = true
-		}
-		for c := range which {
-			which[c] = which[c] || e.Client == ""
-		}
-	}
-}
-
 // matching returns the clients that are target, or that belong to the process target.
 func (b *builder) matching(target string) (list []int32) {
 	for i, c := range b.clients {
