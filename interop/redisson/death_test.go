@@ -2,6 +2,7 @@ package redisson
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,10 @@ func TestHolderDies(t *testing.T) {
 func (w *world) holderDies(d direction) {
 	w.t.Helper()
 	kinds := w.kinds("mutex", "fair", "fenced", "read", "write")
+	if w.release == "3.24.1" {
+		// Before 3.32 a waiter of a fair lock sleeps for ever, if the holder dies after its first lease.
+		kinds = slices.DeleteFunc(kinds, func(kind string) bool { return kind == "fair" })
+	}
 	dead := d.first.start(w.t)
 	waiting := map[string]*actor{}
 	for _, kind := range kinds {

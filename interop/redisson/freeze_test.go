@@ -60,9 +60,12 @@ func (w *world) frozenHolder(d direction) {
 	}
 }
 
-// A waiter of either side gets the lock although its subscription was cut, and the message of the
+// A waiter of holdfast gets the lock although its subscription was cut, and the message of the
 // release was lost.
 func TestCutSubscription(t *testing.T) {
+	if control {
+		t.Skip("a waiter of Redisson then sleeps for the rest of the lease, or for ever")
+	}
 	t.Parallel()
 	own := testenv.Redis(t)
 	for _, release := range releases() {

@@ -48,7 +48,8 @@ var (
 	// judgeServer has the counters and the logs of contests, and no locks.
 	judgeServer  = testenv.Shared(func(t testing.TB) *testenv.RedisServer { return testenv.Redis(t) })
 	redisCluster = testenv.Shared(func(t testing.TB) *testenv.RedisClusterServers {
-		return testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true})
+		// No test needs a failover, and a busy machine must not cause one.
+		return testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Args: []string{"--cluster-node-timeout", "15000"}})
 	})
 )
 

@@ -20,11 +20,16 @@ func TestFairOrder(t *testing.T) {
 			a.send("lock", "fair", name)
 			w.waiting("fair", name, i+1)
 		}
+		begin := time.Now()
 		for i, a := range line {
 			if i > 0 {
 				a.ok("lock")
+				if took := time.Since(begin); took > long/2 {
+					w.t.Errorf("%s came in %v after a release by %s", a, took, line[i-1])
+				}
 			}
 			mustWait(fmt.Sprint(a, " holds it"), line[i+1:]...)
+			begin = time.Now()
 			a.do("unlock")
 		}
 	})

@@ -243,6 +243,55 @@ func TestMultiRounds(t *testing.T) {
 	})
 }
 
+// Waiters that give up at any moment leave nothing: no overlap, no lost permit, and a lock that the
+// next one gets at once.
+func TestImpatience(t *testing.T) {
+	each(t, []place{server}, func(w *world) {
+		for _, kind := range w.kinds("mutex", "fair", "rw", "semaphore", "permit") {
+			name, key := w.name(kind), "contest:"+w.name(kind)
+			if err := w.judge.Set(t.Context(), key+":counter", 0, 0).Err(); err != nil {
+				w.t.Fatal(err)
+			}
+			if kind == "semaphore" || kind == "permit" {
+				w.actor(w.java(), kind+"-setter", long).do("setpermits", kind, name, 2)
+			}
+			sides := map[string]string{}
+			var actors []*actor
+			for _, s := range []*side{w.java(), w.ours()} {
+				for i, shared := range s.shared {
+					p := shared(w.t)
+					sides[strconv.Itoa(p.cmd.Process.Pid)] = s.name
+					for j := range 3 {
+						a := w.actorAt(p, fmt.Sprintf("%s-%d-%d", kind, i, j), long)
+						a.send("rounds", kind, name, rounds, w.judge.Options().Addr, key, 12)
+						actors = append(actors, a)
+					}
+				}
+			}
+			answers(actors)
+			log, err := w.judge.LRange(t.Context(), key+":log", 0, -1).Result()
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			v, err := judge.Read(strings.Join(log, "\n"), sides, 2)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.t.Logf("%s: %d grants in %d rounds, %+v", kind, len(log)/2, len(actors)*rounds, v)
+			for _, a := range []*actor{actors[0], actors[len(actors)-1]} {
+				last := strings.Replace(kind, "rw", "write", 1)
+				a.do("lock", last, name)
+				a.do("unlock")
+				if last == "permit" || last == "semaphore" {
+					if free := actors[0].do("permits", kind, name); free != "2" {
+						w.t.Errorf("%s: %s permits are free at the end, want 2", kind, free)
+					}
+				}
+			}
+		}
+	})
+}
+
 // The check of these contests finds work without a lock, on either side.
 func TestRoundsCanFail(t *testing.T) {
 	w := newWorld(t, releases()[0], server)

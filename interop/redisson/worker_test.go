@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -111,7 +112,7 @@ func (w *worker) command(c []string) (string, error) {
 	case "downgrade":
 		return "ok", w.held[len(w.held)-1].(*holdfast.Lease).Downgrade()
 	case "rounds":
-		return w.rounds(word(1), word(2), number(3, 1), word(4), word(5))
+		return w.rounds(word(1), word(2), number(3, 1), word(4), word(5), number(6, 0))
 	case "enter":
 		work, err := newWork(word(2), word(3), w.name)
 		if err != nil {
@@ -142,7 +143,7 @@ func (w *worker) take(kind, name string, d time.Duration, n int) (string, error)
 }
 
 // rounds does the same as rounds of the Java program's Actor.
-func (w *worker) rounds(kind, name string, n int, judge, key string) (string, error) {
+func (w *worker) rounds(kind, name string, n int, judge, key string, impatience int) (string, error) {
 	work, err := newWork(judge, key, w.name)
 	if err != nil {
 		return "", err
@@ -155,7 +156,14 @@ func (w *worker) rounds(kind, name string, n int, judge, key string) (string, er
 				k = "write"
 			}
 		}
-		l, err := w.lib.take(k, name, forever, 1)
+		wait := forever
+		if impatience > 0 {
+			wait = time.Duration(rand.IntN(impatience)) * time.Millisecond
+		}
+		l, err := w.lib.take(k, name, wait, 1)
+		if err == nil && l == nil && impatience > 0 {
+			continue
+		}
 		if err == nil && l == nil {
 			err = fmt.Errorf("no lock within %v", forever)
 		}

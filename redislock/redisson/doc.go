@@ -51,16 +51,19 @@
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:s:* &redisson_* -@all
 //	  +evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select
-//	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan +lindex +lpop +lpos +lrange +lrem +rpush
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan
+//	  +lindex +lpop +lpos +lrange +lrem +rpush
 //	  +hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan
 //	  +zadd +zrem +zcard +zcount +zincrby +zrank +zscore +zrange +zrangebyscore
 //
 // In a Cluster (only go-redis needs command):
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:{*}:s:* &redisson_* -@all
-//	  +evalsha +eval +publish +spublish +pubsub|numsub +pubsub|shardnumsub +subscribe +unsubscribe +ssubscribe +sunsubscribe
+//	  +evalsha +eval +publish +spublish +pubsub|numsub +pubsub|shardnumsub +subscribe +unsubscribe
+//	  +ssubscribe +sunsubscribe
 //	  +hello +ping +asking +cluster|slots +cluster|shards +command
-//	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan +lindex +lpop +lpos +lrange +lrem +rpush
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan
+//	  +lindex +lpop +lpos +lrange +lrem +rpush
 //	  +hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan
 //	  +zadd +zrem +zcard +zcount +zincrby +zrank +zscore +zrange +zrangebyscore
 //

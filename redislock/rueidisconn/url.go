@@ -36,8 +36,8 @@ func invalid(rawURL string, why error) error {
 
 // harmless are the parameters without secrets.
 var harmless = []string{"db", "sentineluser", "sentineltls", "ca", "cert", "key", "servername", "replicas",
-	"replica-timeout", "dialect", "mutex", "semaphore", storeurl.PasswordFile, sentinelPasswordFile, dialTimeoutParameter, readTimeoutParameter,
-	poolSizeParameter}
+	"replica-timeout", "dialect", "mutex", "semaphore", storeurl.PasswordFile, sentinelPasswordFile,
+	dialTimeoutParameter, readTimeoutParameter, poolSizeParameter}
 
 // parts are the parts of a URL.
 type parts struct {

@@ -9,11 +9,11 @@ import (
 var codes = strings.Fields(`
 	lock.try
 	memory.scope
-	mysql.clock mysql.connections mysql.doublewrite mysql.durability mysql.engine mysql.latency
+	mysql.clock mysql.connections mysql.doublewrite mysql.durability mysql.engine mysql.history mysql.latency
 	mysql.one-server mysql.pool mysql.read-only mysql.records mysql.replicas mysql.schema
 	mysql.timeouts mysql.version mysql.wakeups
 	postgres.autovacuum postgres.clock postgres.connections postgres.creators postgres.durability
-	postgres.full-page-writes postgres.latency postgres.old-rows postgres.one-server postgres.pool postgres.read-only
+	postgres.full-page-writes postgres.history postgres.latency postgres.old-rows postgres.one-server postgres.pool postgres.read-only
 	postgres.records postgres.replicas postgres.schema postgres.secret postgres.tables postgres.timeouts
 	postgres.version postgres.wakeups
 	quorum.clocks quorum.quarantine quorum.reach quorum.servers quorum.size

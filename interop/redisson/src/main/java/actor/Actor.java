@@ -3,6 +3,7 @@ package actor;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import org.redisson.api.RedissonClient;
 
@@ -40,7 +41,7 @@ final class Actor {
             case "down" -> down(first);
             case "drop" -> "ok " + client.getCountDownLatch(first).delete();
             case "await" -> await(first, number(w, 2, 0));
-            case "rounds" -> rounds(first, second, number(w, 3, 1), w.get(4), w.get(5));
+            case "rounds" -> rounds(first, second, number(w, 3, 1), w.get(4), w.get(5), number(w, 6, 0));
             case "enter" -> enter(first, second, w.get(3));
             case "close" -> close();
             default -> throw new IllegalArgumentException("unknown command " + w);
@@ -109,14 +110,19 @@ final class Actor {
     }
 
     /**
-     * rounds KIND NAME N JUDGE KEY: KIND may also be rw: a write in every fifth round and a read in
-     * the others. See {@link Work}. Answers with the report.
+     * rounds KIND NAME N JUDGE KEY [MS]: KIND may also be rw: a write in every fifth round and a read in
+     * the others. With MS it waits up to that time, and gives up many rounds. See {@link Work}. Answers
+     * with the report.
      */
-    private String rounds(String kind, String lock, long n, String judge, String key) throws Exception {
+    private String rounds(String kind, String lock, long n, String judge, String key, long impatienceMs) throws Exception {
         try (Work work = new Work(judge, key, name)) {
             for (int i = 0; i < n; i++) {
                 String k = !kind.equals("rw") ? kind : i % 5 == 0 ? "write" : "read";
-                Taken t = Taken.take(client, k, lock, FOREVER_MS, k.equals("permit") ? FOREVER_MS : 0, 1);
+                long ms = impatienceMs > 0 ? ThreadLocalRandom.current().nextLong(impatienceMs) : FOREVER_MS;
+                Taken t = Taken.take(client, k, lock, ms, k.equals("permit") ? FOREVER_MS : 0, 1);
+                if (t == null && impatienceMs > 0) {
+                    continue;
+                }
                 if (t == null) {
                     throw new IllegalStateException("round " + i + ": no lock within " + FOREVER_MS + " ms");
                 }
