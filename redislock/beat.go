@@ -37,7 +37,7 @@ func (s *session) signOfLife(ctx context.Context) {
 	waiting := map[string][]string{} // IDs by name
 	s.mu.Lock()
 	for id, a := range s.requests {
-		if a.waits && a.queued {
+		if a.waits && a.queued && a.token == 0 {
 			waiting[a.name] = append(waiting[a.name], id)
 		}
 	}

@@ -25,7 +25,7 @@ func TestHolderDies(t *testing.T) {
 
 func (w *world) holderDies(d direction) {
 	w.t.Helper()
-	kinds := w.kinds("mutex", "fair", "fenced", "read", "write")
+	kinds := []string{"mutex", "fair", "fenced", "read", "write"}
 	if w.release == "3.24.1" {
 		// Before 3.32 a waiter of a fair lock sleeps for ever, if the holder dies after its first lease.
 		kinds = slices.DeleteFunc(kinds, func(kind string) bool { return kind == "fair" })
@@ -133,7 +133,7 @@ func TestPermitExpires(t *testing.T) {
 // An unlock by a stranger is an error, and changes nothing.
 func TestStranger(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
-		for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {
+		for _, kind := range []string{"mutex", "fair", "fenced", "read", "write"} {
 			name := w.name(kind)
 			holder, stranger := w.actor(w.ours(), kind+"-holder", long), w.actor(w.java(), kind+"-stranger", long)
 			holder.do("lock", kind, name)
@@ -156,7 +156,7 @@ func TestForceUnlock(t *testing.T) {
 	t.Parallel()
 	each(t, []place{server}, func(w *world) {
 		for _, d := range w.directions() {
-			for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {
+			for _, kind := range []string{"mutex", "fair", "fenced", "read", "write"} {
 				title := named(d) + "-" + kind
 				name := w.name(title)
 				holder, other := w.actor(d.first, title+"-holder", short), w.actor(d.other, title+"-other", long)

@@ -8,7 +8,6 @@ import (
 // A waiter in the queue of a fair lock that dies delays those behind it, but not for ever. One of
 // Redisson's counts for as long as it would have waited.
 func TestFairWaiterDies(t *testing.T) {
-	needsFair(t)
 	t.Parallel()
 	each(t, []place{server}, func(w *world) {
 		w.t.Parallel()
@@ -38,7 +37,6 @@ func TestFairWaiterDies(t *testing.T) {
 
 // A waiter that waits for longer than a sign of life of holdfast's waiters lasts keeps its place.
 func TestFairLongWait(t *testing.T) {
-	needsFair(t)
 	t.Parallel()
 	each(t, []place{server, cluster}, func(w *world) {
 		w.t.Parallel()

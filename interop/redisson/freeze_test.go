@@ -26,7 +26,7 @@ func TestFrozenHolder(t *testing.T) {
 
 func (w *world) frozenHolder(d direction) {
 	w.t.Helper()
-	kinds := w.kinds("mutex", "fenced", "read", "write")
+	kinds := []string{"mutex", "fenced", "read", "write"}
 	frozen := d.first.start(w.t)
 	holders, waiters := map[string]*actor{}, map[string]*actor{}
 	for _, kind := range kinds {

@@ -55,6 +55,8 @@ func (h *library) client(kind string) (*holdfast.Client, error) {
 	switch kind {
 	case "fenced":
 		cfg.Fenced = true
+	case "fair":
+		cfg.Fair = true
 	case "semaphore":
 		cfg.PlainSemaphores = true
 	default:
@@ -100,7 +102,7 @@ func (h *library) take(kind, name string, d time.Duration, n int) (held, error) 
 
 func take(ctx context.Context, c *holdfast.Client, kind, name string, wait bool, n int) (held, error) {
 	switch kind {
-	case "mutex", "fenced":
+	case "mutex", "fair", "fenced":
 		if m := c.Mutex(name); wait {
 			return m.Lock(ctx)
 		} else {

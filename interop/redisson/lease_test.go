@@ -16,7 +16,7 @@ func TestLeaseEnds(t *testing.T) {
 		w.t.Parallel()
 		var waiters []*actor
 		over := map[string]time.Time{}
-		for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {
+		for _, kind := range []string{"mutex", "fair", "fenced", "read", "write"} {
 			name := w.name(kind)
 			holder, waiter := w.actor(w.java(), kind+"-holder", long), w.actor(w.ours(), kind, long)
 			// Not lock: Redisson's lockAndGetToken(lease, unit) ignores the lease.
@@ -45,7 +45,7 @@ func TestLeaseEnds(t *testing.T) {
 // A thread of Redisson that has taken a lock twice gives it back twice.
 func TestReentrant(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
-		for _, kind := range w.kinds("mutex", "fair", "fenced", "read", "write") {
+		for _, kind := range []string{"mutex", "fair", "fenced", "read", "write"} {
 			name := w.name(kind)
 			holder, waiter := w.actor(w.java(), kind+"-holder", long), w.actor(w.ours(), kind+"-waiter", long)
 			wanted := kind

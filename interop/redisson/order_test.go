@@ -8,7 +8,6 @@ import (
 
 // A fair lock has one queue for both sides: each release lets in exactly the next one.
 func TestFairOrder(t *testing.T) {
-	needsFair(t)
 	each(t, []place{server, cluster}, func(w *world) {
 		name := w.name("fair")
 		var line []*actor

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -74,19 +73,6 @@ func (w *world) ours() *side {
 type direction struct {
 	name         string
 	first, other *side
-}
-
-// kinds returns those kinds of locks that both sides have.
-func (w *world) kinds(all ...string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(kind string) bool { return kind == "fair" && !control })
-}
-
-// needsFair skips a test of fair locks.
-func needsFair(t *testing.T) {
-	t.Helper()
-	if !control {
-		t.Skip("holdfast has no RFairLock: only INTEROP_CONTROL=1 runs this test")
-	}
 }
 
 // directions are both sides, in both roles.

@@ -73,7 +73,7 @@ local function put()
     v = v .. fmt('%016.0f', count)
     stay = now + LATCH
   end
-  local ms = floor(max(stay - now, 0) / 1000) + RETAIN
+  local ms = floor(max(stay - now, recordLife()) / 1000) + RETAIN
   if line or st == 'S' or st == 'P' or st == 'L' then
     local left = call('PTTL', KL) -- other grants may need it for longer than this script knows
     if left == -1 and (count > 0 or line) then left = call('PTTL', KZ) end -- l lived without end while a limit was set

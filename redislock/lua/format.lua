@@ -61,6 +61,9 @@ local function setLatch() end
 local function countLatch() count = count - 1 end
 local function removeLatch() end
 
+-- recordLife returns how many microseconds the record lives at least.
+local function recordLife() return 0 end
+
 -- announce sends messages to the other library's waiters.
 local function announce() end
 

@@ -22,16 +22,16 @@
 // # Limits of the format
 //
 //   - RLock has no order of arrival: a client in Java may overtake Go's waiters, which
-//     are in order among themselves. Go's waiters that hand a lock on among themselves leave it free
-//     for all every fourth time, if anybody else listens.
+//     are in order among themselves. Go's waiters that hand a lock on among themselves leave it to
+//     clients in Java for 25 ms now and then: every fourth time, and more seldom while none takes it.
 //   - RLock has no fencing token. A grant of ours has one. It is larger than all earlier ones of ours,
 //     and than those of an RFencedLock of that name.
 //   - An RReadWriteLock does not prefer writers: readers in Java enter while a writer waits. In Go
 //     they do not.
 //   - The limit of a semaphore is the number of its permits in Redisson, held or free. The first
 //     request sets it, as trySetPermits does, and it stays.
-//   - RSemaphore has no owners. Permits of a Go holder that died are given back. Those of a client in
-//     Java are not, and nobody knows the limit.
+//   - RSemaphore has no owners. Permits of a Go holder that died are given back by the next request in
+//     Go, for 30 days. Those of a client in Java are not, and nobody knows the limit.
 //   - RPermitExpirableSemaphore compares leases with the clock of the client in Java. A clock that is
 //     ahead by more than what is left of a lease gives the permit away.
 //   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.

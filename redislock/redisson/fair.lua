@@ -1,6 +1,8 @@
--- Functions for the queue of an RFairLock, which Redisson keeps as a list of clients, with the time
--- until which the first of them is waited for. FAIR: a mutex is an RFairLock. WAIT: for how many
--- milliseconds a waiter of ours stays without a sign of life.
+-- Functions for the queue of an RFairLock, which Redisson keeps as a list of clients, each with a time.
+-- The first of them is waited for until its time. The time of each includes how long all before it may
+-- be waited for: when a client leaves, it subtracts its own share from the times of those behind it.
+-- FAIR: a mutex is an RFairLock. WAIT: for how many milliseconds a waiter of ours is waited for without
+-- a sign of life. THEIRS: the same of Redisson's, its fairLockWaitTimeout.
 
 local vacated -- a waiter has left the queue
 
@@ -40,14 +42,23 @@ local function nextOf(id)
   return ours((first())) or id
 end
 
-local function signOfLife() return fmt('%.0f', floor(now / 1000) + WAIT) end
+-- signOfLife gives a waiter of ours its time: its own share, and those of Redisson's before it. Without
+-- these it would be over when they leave.
+local function signOfLife(q, z, h)
+  local till = floor(now / 1000) + WAIT
+  for _, other in ipairs(call('LRANGE', q, 0, -1)) do
+    if other == h then break end
+    if not ours(other) then till = till + THEIRS end
+  end
+  write('ZADD', z, fmt('%.0f', till), h)
+end
 
 local function stay(id, mode, n)
   if not FAIR or mode ~= 'x' or n ~= 1 then return end
   local h, q, z = holder(id), queue()
-  if not call('LPOS', q, h) then write('RPUSH', q, h) end
-  write('ZADD', z, signOfLife(), h)
   write('HSET', KM, 'f' .. h, id)
+  if not call('LPOS', q, h) then write('RPUSH', q, h) end
+  signOfLife(q, z, h)
 end
 
 local function quit(id)
@@ -56,7 +67,6 @@ local function quit(id)
   if write('HDEL', KM, 'f' .. h) == 0 then return end
   local at = call('LPOS', q, h)
   if at then
-    -- Redisson's clients behind it have added its time to theirs.
     for _, other in ipairs(call('LRANGE', q, at + 1, -1)) do
       if not ours(other) and call('ZSCORE', z, other) then write('ZINCRBY', z, -WAIT, other) end
     end
@@ -70,7 +80,7 @@ local function beat(id)
   if not FAIR then return true end
   local h, q, z = holder(id), queue()
   if not call('ZSCORE', z, h) then return false end
-  write('ZADD', z, 'XX', signOfLife(), h)
+  signOfLife(q, z, h)
   return true
 end
 

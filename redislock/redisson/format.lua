@@ -4,7 +4,6 @@
 
 local KN         -- Redisson's key of the name: the name itself
 local was        -- the field of our exclusive grant in KN
-local wasOf      -- its session and info
 local writes     -- our exclusive grant is a write lock of an RReadWriteLock, else an RLock
 local freed      -- what this script has taken from KN: lock, read, write
 local news       -- the number to announce on a channel, by the channel
@@ -86,11 +85,9 @@ end
 
 local function observe()
   KN = sub(KL, #KT + 2)
-  was, wasOf, writes, freed, news, counted = false, nil, false, false, nil, st == 'P'
+  was, writes, freed, news, counted = false, false, false, nil, st == 'P'
   if st == 'X' and (exp > now or keep > now) then
-    local id, at = field(tail, 1)
-    local h = holder(id)
-    wasOf = sub(tail, at)
+    local h = holder(field(tail, 1))
     if unlike(typeOf()) == 'hash' then
       if call('HEXISTS', KN, h) == 1 then
         was = h
@@ -219,21 +216,12 @@ local function loseHold(id)
 end
 
 --FAIR
-local function admits(mode, n, id)
-  local t = unlike(typeOf())
-  if mode == 'p' then
-    if t ~= 'string' then return false end
-    reclaim()
-    return num(call('GET', KN)) >= n
-  end
-  if t == 'none' then return mode == 's' or n ~= 1 or may(id) end
-  return mode == 's' and t == 'hash' and call('HGET', KN, 'mode') == 'read'
-end
-
--- listeners returns how many sessions and clients are subscribed to a channel at this server.
+-- listeners returns how many sessions and clients are subscribed to a channel at this server. Servers
+-- before Redis 7 have no sharded channels.
 local function listeners(channel)
   local n = call('PUBSUB', 'NUMSUB', channel)[2]
-  if CLUSTER then n = n + call('PUBSUB', 'SHARDNUMSUB', channel)[2] end
+  local shard = CLUSTER and redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
+  if shard and not shard.err then n = n + shard[2] end
   return n
 end
 
@@ -242,32 +230,41 @@ local function channelOf(what)
   return prefixed(what == 'lock' and 'redisson_lock__channel' or 'redisson_rwlock')
 end
 
--- sessions returns how many of our sessions may listen for the name: those of the first waiters, and
--- that of the holder that leaves.
-local function sessions()
-  local n, seen = 0, {}
-  local function see(owner)
-    local s = owner and string.gsub(field(owner, 1), '^[+-]', '')
-    if s and not seen[s] then n, seen[s] = n + 1, true end
-  end
-  see(wasOf)
-  for _, q in ipairs(call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 64)) do
-    local w = call('HGET', KM, 'w' .. sub(q, 2))
-    if w then see(sub(w, 60)) end
-  end
-  return n
+-- A name that our waiters hand on among themselves would never be free for Redisson's clients. So now
+-- and then it is free for all, and for GRACE our own waiters leave it to them. If nobody took it, it is
+-- free half as often from then on. m has three numbers: j, how often in a row it was handed on; w, how
+-- often in a row nobody took it; y, until when it is left alone.
+local GRACE = 25000
+
+local function yields()
+  if FAIR or not freed then return false end
+  local wasted = num(call('HGET', KM, 'w') or 0)
+  if write('HINCRBY', KM, 'j', 1) <= 3 * 2 ^ wasted or listeners(channelOf(freed)) < 2 then return false end
+  write('HSET', KM, 'j', 0, 'w', math.min(wasted + 1, 8), 'y', fmt('%.0f', now + GRACE))
+  return true
 end
 
--- A name that our own waiters hand on among themselves would never be free for Redisson's. So every
--- fourth time, if anybody else listens, it becomes free for all.
-local function yields()
-  if FAIR or not freed or freed == 'read' then return false end
-  if num(call('HGET', KM, 'j') or 0) < 3 then
-    write('HINCRBY', KM, 'j', 1)
-    return false
+-- yielded returns for how many microseconds the name is still left to Redisson's clients.
+local function yielded()
+  if FAIR or not line then return 0 end
+  return max(num(call('HGET', KM, 'y') or 0) - now, 0)
+end
+
+-- taken notes that a client of Redisson has the name.
+local function taken()
+  if line and not FAIR and (call('HGET', KM, 'w') or '0') ~= '0' then write('HSET', KM, 'w', 0, 'y', 0) end
+end
+
+local function admits(mode, n, id)
+  local t = unlike(typeOf())
+  if mode == 'p' then
+    if t ~= 'string' then return false end
+    reclaim()
+    return num(call('GET', KN)) >= n
   end
-  write('HSET', KM, 'j', 0)
-  return listeners(channelOf(freed)) > sessions()
+  if t == 'none' then return yielded() == 0 and (mode == 's' or n ~= 1 or may(id)) end
+  if t == 'hash' and not was then taken() end
+  return mode == 's' and t == 'hash' and call('HGET', KN, 'mode') == 'read'
 end
 
 local function claim(mode, n, token)
@@ -378,7 +375,8 @@ local function othersLeft()
   each(function(_, _, left)
     if left > 0 and (not least or left < least) then least = left end
   end)
-  return (least or aheadLeft()) * 1000
+  if least then return least * 1000 end
+  return max(yielded(), aheadLeft() * 1000)
 end
 
 local function breakOther(token)
@@ -451,6 +449,12 @@ local function removeLatch()
   tell(latchChannel .. KN .. '}', 0)
 end
 
+-- recordLife returns how many microseconds the record lives at least: of an RSemaphore nothing else
+-- knows what our holders have.
+local function recordLife()
+  return PLAIN and st == 'P' and count > 0 and 30 * 86400000000 or 0
+end
+
 local function announce()
   if freed then
     local t = typeOf()
@@ -468,7 +472,7 @@ local function announce()
   vacated = false
   for channel, n in pairs(news or {}) do
     call('PUBLISH', channel, n)
-    if CLUSTER then call('SPUBLISH', channel, n) end
+    if CLUSTER then redis.pcall('SPUBLISH', channel, n) end -- unknown before Redis 7
   end
   news = nil
 end
