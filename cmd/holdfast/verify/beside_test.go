@@ -60,10 +60,14 @@ func TestBeside(t *testing.T) {
 		}
 		t.Log(r.Text())
 	})
-	for _, which := range []string{"rlock elsewhere", "rlock barges"} {
-		t.Run(which, func(t *testing.T) {
+	for name, c := range map[string]struct{ which, url string }{
+		"another key":       {"rlock elsewhere", url},
+		"no look at others": {"rlock barges", url},
+		"another format":    {"rlock", strings.TrimSuffix(url, "?dialect=redisson")},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := besideOptions(t, url, which)
+			o := besideOptions(t, c.url, c.which)
 			o.Kinds = []string{KindStop}
 			r, err := Run(t.Context(), o)
 			if err != nil {
