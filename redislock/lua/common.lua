@@ -185,7 +185,7 @@ local function putPlace(id, deadline, joined, hold, mode, n, owner, number)
   end
   write('HSET', KM, 'w' .. id, fmt('%016.0f%016.0f%016.0f', deadline, joined, hold) .. mode .. fmt('%010.0f', n) .. owner)
   reach = max(reach, deadline)
-  stay(id, mode, n)
+  stay(id, mode, n, owner)
 end
 
 -- getPlace returns deadline, time of joining, minimum hold, mode, n, owner of a waiter.

@@ -23,8 +23,9 @@ local function admits(mode, n, id) return true end
 -- nextOf returns the waiter that is next, if the other library has a queue. id: the next one of ours.
 local function nextOf(id) return id end
 
--- stay puts a waiter into the other library's queue, or keeps it there; quit takes it out.
-local function stay(id, mode, n) end
+-- stay puts a waiter into the other library's queue, or keeps it there; quit takes it out. owner: as in
+-- give.
+local function stay(id, mode, n, owner) end
 local function quit(id) end
 
 -- beat keeps a waiter in the other library's queue, and reports whether it was there.

@@ -53,7 +53,8 @@ local function signOfLife(q, z, h)
   write('ZADD', z, fmt('%.0f', till), h)
 end
 
-local function stay(id, mode, n)
+local function stay(id, mode, n, owner)
+  if not FAIR then attend(field(owner, 1)) end
   if not FAIR or mode ~= 'x' or n ~= 1 then return end
   local h, q, z = holder(id), queue()
   write('HSET', KM, 'f' .. h, id)

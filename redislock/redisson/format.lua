@@ -215,14 +215,26 @@ local function loseHold(id)
   if longest > 0 and longest < call('PTTL', KN) then write('PEXPIRE', KN, longest) end
 end
 
+-- attend notes that a session of ours listens for the name, in a zset of its own. A session goes on
+-- listening for half a minute after it has waited.
+local ATTENDS = 40000000
+
+local function attendants() return sub(KT, 1, -2) .. 'u:' .. KN end
+
+local function attend(session)
+  local u = attendants()
+  write('ZADD', u, fmt('%.0f', now + ATTENDS), session)
+  write('PEXPIRE', u, ATTENDS / 1000)
+end
+
 --FAIR
--- listeners returns how many sessions and clients are subscribed to a channel at this server. Servers
+-- strangers reports whether more listen to a channel at this server than sessions of ours. Servers
 -- before Redis 7 have no sharded channels.
-local function listeners(channel)
+local function strangers(channel)
   local n = call('PUBSUB', 'NUMSUB', channel)[2]
   local shard = CLUSTER and redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
-  if shard and not shard.err then n = n + shard[2] end
-  return n
+  if shard and not shard.err then n = max(n, shard[2]) end
+  return n > call('ZCOUNT', attendants(), fmt('%.0f', now), '+inf')
 end
 
 -- channelOf returns the channel on which the end of a lock is announced.
@@ -238,9 +250,14 @@ local GRACE = 25000
 
 local function yields()
   if FAIR or not freed then return false end
-  local wasted = num(call('HGET', KM, 'w') or 0)
-  if write('HINCRBY', KM, 'j', 1) <= 3 * 2 ^ wasted or listeners(channelOf(freed)) < 2 then return false end
-  write('HSET', KM, 'j', 0, 'w', math.min(wasted + 1, 8), 'y', fmt('%.0f', now + GRACE))
+  local times, wasted = write('HINCRBY', KM, 'j', 1), call('HGET', KM, 'w')
+  if times <= 3 * 2 ^ num(wasted or 0) then return false end
+  if not strangers(channelOf(freed)) then
+    -- In a Cluster they may listen at another server.
+    if not CLUSTER or not wasted and times <= 48 then return false end
+    wasted = wasted or 4
+  end
+  write('HSET', KM, 'j', 0, 'w', math.min((wasted or 0) + 1, 12), 'y', fmt('%.0f', now + GRACE))
   return true
 end
 
@@ -252,7 +269,7 @@ end
 
 -- taken notes that a client of Redisson has the name.
 local function taken()
-  if line and not FAIR and (call('HGET', KM, 'w') or '0') ~= '0' then write('HSET', KM, 'w', 0, 'y', 0) end
+  if line and not FAIR and call('HGET', KM, 'w') ~= '0' then write('HSET', KM, 'w', 0, 'y', 0) end
 end
 
 local function admits(mode, n, id)
