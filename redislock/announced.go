@@ -33,6 +33,8 @@ type announcement struct {
 	err   error         // why it failed
 	stops []func()
 	used  time.Duration // when a request last needed it
+
+	ended chan struct{} // not nil: it is being stopped; closed when that is done
 }
 
 func (e *announcements) start(s *session) {
@@ -50,7 +52,7 @@ func (s *session) hears(name, id string, mode driver.Mode, rw bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.channels[s.b.format.Channel(name, id, mode, rw)]
-	if l == nil {
+	if l == nil || l.ended != nil {
 		return false
 	}
 	select {
@@ -68,31 +70,39 @@ func (s *session) hear(ctx context.Context, name, id string, mode driver.Mode, r
 		return nil
 	}
 	e, channel := &s.announced, s.b.format.Channel(name, id, mode, rw)
-	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return driver.ErrClosed
-	}
-	l, known := e.channels[channel]
-	if !known {
-		l = &announcement{name: name, all: mode == 0, ready: make(chan struct{})}
-		if s.b.format.queued(mode, rw) {
-			l.of = id
+	for {
+		e.mu.Lock()
+		if e.closed {
+			e.mu.Unlock()
+			return driver.ErrClosed
 		}
-		e.channels[channel] = l
-		e.ending.Go(func() { e.open(l, channel) })
-	}
-	l.used = s.b.now()
-	if l.of != "" && !e.beats {
-		e.beats = true
-		e.ending.Go(e.beat)
-	}
-	e.mu.Unlock()
-	select {
-	case <-l.ready:
-		return l.err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
+		l, known := e.channels[channel]
+		if !known {
+			l = &announcement{name: name, all: mode == 0, ready: make(chan struct{})}
+			if s.b.format.queued(mode, rw) {
+				l.of = id
+			}
+			e.channels[channel] = l
+			e.ending.Go(func() { e.open(l, channel) })
+		}
+		l.used = s.b.now()
+		if l.of != "" && !e.beats {
+			e.beats = true
+			e.ending.Go(e.beat)
+		}
+		wait, ending := l.ready, l.ended != nil
+		if ending { // its end must not end the next one, which may share its connection
+			wait = l.ended
+		}
+		e.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
+		}
+		if !ending {
+			return l.err
+		}
 	}
 }
 
@@ -164,11 +174,17 @@ func (e *announcements) prune(busy map[string]bool, now time.Duration) {
 		default:
 			continue
 		}
-		if e.closed || busy[cmp.Or(l.of, l.name)] || now-l.used < idleAfter {
+		if e.closed || busy[cmp.Or(l.of, l.name)] || now-l.used < idleAfter || l.ended != nil {
 			continue
 		}
-		delete(e.channels, channel)
-		e.ending.Go(l.stop)
+		l.ended = make(chan struct{})
+		e.ending.Go(func() {
+			l.stop()
+			e.mu.Lock()
+			delete(e.channels, channel)
+			e.mu.Unlock()
+			close(l.ended)
+		})
 	}
 }
 

@@ -43,7 +43,7 @@ type Format struct {
 // NewFormat is New with a Format. The Backend has no fast paths: every change of a lock changes the
 // other library's keys, too.
 func NewFormat(conn Conn, cfg *Config, f *Format) *Backend {
-	return newBackend(conn, cfg, nil, f, nil)
+	return newBackend(conn, cfg, nil, f)
 }
 
 // tagged reports whether the keys of a name have a hash tag of their own, and no shard's.
@@ -57,12 +57,17 @@ func (b *Backend) tagOf(name string) string {
 	return shardTags[shardOf(name)]
 }
 
-// keys begins a call with the keys of name, one for each letter of kinds.
+// keys begins a call with the keys of name, one for each letter of kinds. With a tag of its own, it adds
+// the key of an index, which never exists. So no script for a lock runs while the slot moves: each
+// server would see some keys of the other library, and take the others for deleted.
 func (b *Backend) keys(name, kinds string) *call {
-	if b.tagged() {
-		return newCall().tagged(b.prefix, b.format.Tag(name), name, kinds)
+	if !b.tagged() {
+		return newCall().name(b.prefix, name, kinds)
 	}
-	return newCall().name(b.prefix, name, kinds)
+	if kinds == "lzmt" {
+		kinds = "lzmti"
+	}
+	return newCall().tagged(b.prefix, b.format.Tag(name), name, kinds)
 }
 
 // checkFormat returns why the format does not allow name as this kind, or nil.

@@ -8,8 +8,10 @@ import (
 )
 
 func init() {
-	hook.RedisEdited = func(conn, cfg any, edit func(name, text string) string) any {
-		return newBackend(conn.(Conn), cfg.(*Config), nil, nil, edit)
+	hook.RedisEdit = func(b any, edit func(name, text string) string) {
+		of := b.(*Backend)
+		of.scripts = load(of.cluster, of.member, of.format, edit)
+		of.take.script, of.drop.script = of.scripts.take, of.scripts.drop
 	}
 	hook.RedisScripts = everyScript
 	hook.RedisTexts = func(b any) (texts []string) {

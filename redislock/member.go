@@ -49,7 +49,7 @@ func NewMember(conn Conn, prefix string, quarantine time.Duration, servers strin
 	}
 	sum := sha256.Sum256([]byte(servers))
 	g := &gate{Conn: conn, prefix: prefix, watch: watch}
-	b := newBackend(g, &Config{Prefix: prefix}, &membership{prefix, quarantine, hex.EncodeToString(sum[:4])}, nil, nil)
+	b := newBackend(g, &Config{Prefix: prefix}, &membership{prefix, quarantine, hex.EncodeToString(sum[:4])}, nil)
 	g.births, g.timeless = b.scripts.birth, []*Script{b.scripts.drop, b.scripts.missing}
 	return &Member{b, g}, nil
 }

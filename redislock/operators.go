@@ -207,10 +207,13 @@ func (b *Backend) Neighbors(ctx context.Context, name string) ([]string, error) 
 	if !ok {
 		return nil, nil
 	}
+	keys := []string{name, "lock:" + name}
+	if b.format != nil {
+		keys = keys[1:] // the first is shared
+	}
 	var found []string
-	for _, key := range []string{name, "lock:" + name} {
-		// The key of another lock of ours, or, with a Format, of this one.
-		if strings.HasPrefix(key, b.prefix+"{") || b.format != nil && key == name {
+	for _, key := range keys {
+		if strings.HasPrefix(key, b.prefix+"{") { // the key of another lock of ours
 			continue
 		}
 		kind, err := askAbout(ctx, asker, "TYPE", key)

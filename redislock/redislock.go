@@ -56,18 +56,17 @@ var _ driver.Backend = (*Backend)(nil)
 // New returns the lock table that conn leads to. It sends nothing. If cfg is invalid, every method
 // returns ErrInvalid. The Backend owns conn: Close closes it.
 func New(conn Conn, cfg *Config) *Backend {
-	return newBackend(conn, cfg, nil, nil, nil)
+	return newBackend(conn, cfg, nil, nil)
 }
 
-func newBackend(conn Conn, cfg *Config, m *membership, f *Format,
-	edit func(name, text string) string) *Backend {
+func newBackend(conn Conn, cfg *Config, m *membership, f *Format) *Backend {
 	if cfg == nil {
 		cfg = new(Config)
 	}
 	start := time.Now()
 	b := &Backend{
 		conn: &exchanger{Conn: conn}, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m, format: f,
-		scripts: load(conn.Cluster(), m, f, edit),
+		scripts: load(conn.Cluster(), m, f, nil),
 		now:     func() time.Duration { return time.Since(start) },
 	}
 	if f != nil {

@@ -220,7 +220,8 @@ func (x *exchanges) doubt(of, but []int) {
 }
 
 func (s *session) renewal(holds []driver.Hold, b batch) Call {
-	keys, args := make([]string, 0, 4*len(b.of)), make([]string, 0, len(b.of)+1)
+	keys, args := make([]string, 0, 4*len(b.of)+1), make([]string, 0, len(b.of)+1)
+	var last []string
 	kinds, script := "lzmt", s.b.scripts.refresh
 	if b.plain {
 		kinds, script = "l", s.b.scripts.renew
@@ -237,9 +238,11 @@ func (s *session) renewal(holds []driver.Hold, b batch) Call {
 			c.micros(driver.LeaseWithin(h.Lease, s.ttl)).str(h.ID)
 		}
 		c.end().done()
-		keys, args = append(keys, c.keyList()...), append(args, c.argList()...)
+		keys, args = append(keys, c.keyList()[:len(kinds)]...), append(args, c.argList()...)
+		last = append(last[:0], c.keyList()[len(kinds):]...)
 		c.free()
 	}
+	keys = append(keys, last...) // see Backend.keys
 	return Call{script, keys, args}
 }
 

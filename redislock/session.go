@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -395,5 +396,5 @@ func (b *Backend) runAll(ctx context.Context, calls []Call) error {
 }
 
 func micros(n int64) time.Duration {
-	return time.Duration(max(n, 0)) * time.Microsecond
+	return time.Duration(min(max(n, 0), math.MaxInt64/int64(time.Microsecond))) * time.Microsecond
 }

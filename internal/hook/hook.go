@@ -10,8 +10,8 @@ import (
 
 // Hooks of package redislock. A backend is its *Backend, a session one of its sessions.
 var (
-	// RedisEdited is its New with the text of every script changed by edit.
-	RedisEdited func(conn, config any, edit func(name, text string) string) (backend any)
+	// RedisEdit changes the text of every script of a new backend.
+	RedisEdit func(backend any, edit func(name, text string) string)
 	// RedisScripts returns the text of every script, by deployment and name.
 	RedisScripts func() map[string]map[string]string
 	// RedisTexts returns the text of every script of a backend.

@@ -30,7 +30,7 @@ if st == 'X' then
     return last
   end
 elseif count > 0 then
-  local t, e, k, s, m, o = getHold(id)
+  local t, e, k, s, m, o = grantOf(id)
   if t and e > now then
     putHold(id, t, extended(e), k, s, m, o)
     dirty = true

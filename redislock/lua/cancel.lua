@@ -16,7 +16,7 @@ if st == 'X' then
     settle()
   end
 elseif count > 0 then
-  local t, e, _, _, n = getHold(id)
+  local t, e, _, _, n = grantOf(id)
   if t and e > now then dropHold(id, n) end
 end
 if line and st == 'F' then st = 'S' end -- an empty group: advance then looks at the queue

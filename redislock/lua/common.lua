@@ -61,7 +61,7 @@ local getHold -- returns token, lease end, keep time, since, n, owner of a group
 
 --FORMAT
 local function put()
-  settle()
+  if st ~= 'X' then settle() end
   local v = st .. (line and '1' or '0') .. fmt('%016.0f', last)
   local stay = reach
   if st == 'X' then
@@ -81,6 +81,7 @@ local function put()
     if (reach > 0 or st == 'L') and extend(KZ, ms) then extend(KM, ms) end -- m lives as long as z, or longer
   end
   if set and STAYS then write('SET', KL, v) else write('SET', KL, v, 'PX', fmt('%.0f', ms)) end
+  if st == 'X' then settle() end
   dirty, marked = false, false
 end
 
@@ -174,6 +175,14 @@ local function dropHold(id, n)
   used, count, dirty = used - n, count - 1, true
 end
 
+-- dropAll drops the grants of a group, which the other library has ended.
+local function dropAll()
+  for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
+    local _, _, _, _, n = getHold(sub(h, 2), true)
+    dropHold(sub(h, 2), n)
+  end
+end
+
 -- putPlace writes a place. number is its position in the queue, for a new one.
 local function putPlace(id, deadline, joined, hold, mode, n, owner, number)
   local till = fmt('%.0f', deadline)
@@ -238,6 +247,7 @@ end
 -- load reads a name. v is the value of l, if the caller has it.
 local function load(l, z, m, t, v)
   KL, KZ, KM, KT = l, z, m, t
+  start()
   if v == nil or type(v) == 'table' then v = call('GET', l) end
   dirty, fresh, stored, marked, reach, used, count, limit, set = false, not v, v, false, 0, 0, 0, 0, false
   if not v then
@@ -262,7 +272,7 @@ local function load(l, z, m, t, v)
     and (call('EXISTS', z, m) < 2 or count > 0 and call('ZCOUNT', z, '-inf', 0) ~= count) then
     repair()
   end
-  observe()
+  if observe() then dropAll() end
 end
 
 local function head()
@@ -286,10 +296,12 @@ local function fits(mode, n, id)
   return (mode == 's' or count == 0) and admits(mode, n, id)
 end
 
--- setAside renames a grant of a group that has ended but is kept: its id is in use again.
+-- setAside renames a grant of a group that has ended but is kept: its id is in use again. One that
+-- the other library has ended is dropped.
 local function setAside(id)
   local t, e, k, s, n, o = getHold(id)
   if not t then return end
+  if k <= now then return dropHold(id, n) end
   removeHold(id)
   putHold(id .. '~' .. fmt('%.0f', t), t, e, k, s, n, o)
 end
@@ -404,6 +416,14 @@ local function advance()
   if line and st == 'F' then st, dirty = 'S', true end -- the other library's holder is in the way
 end
 
+-- grantOf is getHold, but drops a grant that the other library has ended.
+local function grantOf(id)
+  local t, e, k, s, n, o = getHold(id)
+  if not t or e > now or k > now then return t, e, k, s, n, o end
+  dropHold(id, n)
+  advance()
+end
+
 -- retry returns how many microseconds are left until the first grant ends; 0: there is none.
 local function retry()
   if st == 'X' then return (exp > now and exp or keep) - now end
@@ -439,7 +459,7 @@ local function owned(id, token)
     return false, last > token and 2 or 1
   end
   if st ~= 'S' and st ~= 'P' then return false, 1 end
-  local t, e = getHold(id)
+  local t, e = grantOf(id)
   if t and same(t, token) and e > now then return true end
   if last > token then
     for i = 0, count - 1 do -- mostly the first is unexpired; there may be thousands

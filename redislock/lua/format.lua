@@ -1,8 +1,11 @@
 -- The functions of a Format, for a Backend that has none: no other library's keys are kept.
 -- Package redisson has the others. See Format.
 
+-- start begins with the name whose keys are KL, KZ and KM.
+local function start() end
+
 -- observe compares the record that was loaded with the other library's keys. An exclusive grant that
--- they do not have has ended.
+-- they do not have has ended. It returns true if they have none of a group's grants.
 local function observe() end
 
 -- settle makes the keys agree with the record as to the exclusive grant.
@@ -57,9 +60,9 @@ local function limitTo(n) end
 -- knowLatch looks whether the other library has the latch. It returns a text as limitTo does.
 local function knowLatch() end
 
--- setLatch creates a latch, countLatch takes one from it, removeLatch removes it.
+-- setLatch creates a latch, countLatch takes one from the keys, removeLatch removes it.
 local function setLatch() end
-local function countLatch() count = count - 1 end
+local function countLatch() end
 local function removeLatch() end
 
 -- recordLife returns how many microseconds the record lives at least.

@@ -19,7 +19,7 @@ local function describe()
   elseif count > 0 and st ~= 'L' then
     for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
       local t, e, k, s, n, o = getHold(sub(h, 2), not looking) -- a script may have failed halfway; see repair
-      if t and (not looking or e > now or k > now) then
+      if t and (e > now or k > now) then
         local _, q = field(o, 1)
         holders[#holders + 1] = {sub(h, 2), st, n, t, now - s, (e > now and e or k) - now, e <= now and 1 or 0, sub(o, q)}
       end
@@ -38,12 +38,13 @@ local function describe()
       end
     end
   end
-  if looking and st ~= 'L' and not set and #holders + #places == 0 then st = 'F' end
+  local used_as = set and 'Ps' or st -- st is what save writes
+  if looking and st ~= 'L' and not set and #holders + #places == 0 then used_as = 'F' end
   for _, h in ipairs(others(num(ARGV[1]))) do
     holders[#holders + 1] = h
-    if st == 'F' then st = h[2] == 'p' and 'P' or 'X' end
+    if used_as == 'F' then used_as = h[2] == 'p' and 'P' or 'X' end
   end
-  return {set and 'Ps' or st, limit, count, last, looking and alive or waiters(), holders, places}
+  return {used_as, limit, count, last, looking and alive or waiters(), holders, places}
 end
 
 local function look()

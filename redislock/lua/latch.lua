@@ -55,8 +55,10 @@ end
 
 if call('HEXISTS', KM, 'd' .. id) == 0 then
   unsettle()
-  if count > 0 then countLatch() end
+  local before = count
+  count = max(count - 1, 0)
   write('HSET', KM, 'd' .. id, 1, 'c', fmt('%.0f', count)) -- repair reads c
+  if before > 0 then countLatch() end
   if count == 0 then notifyAll(1) end
 end
 save()

@@ -24,7 +24,7 @@ local function one(i)
       held, exp, dirty = last, extended(exp), true
     end
   elseif count > 0 and st ~= 'L' then
-    local t, e, k, s, n, o = getHold(id)
+    local t, e, k, s, n, o = grantOf(id)
     if t and e > now and (token == 0 or same(t, token)) then
       held, dirty = t, true
       putHold(id, t, extended(e), k, s, n, o)

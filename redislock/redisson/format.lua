@@ -6,7 +6,8 @@ local KN         -- Redisson's key of the name: the name itself
 local was        -- the field of our exclusive grant in KN
 local writes     -- our exclusive grant is a write lock of an RReadWriteLock, else an RLock
 local freed      -- what this script has taken from KN: lock, read, write
-local news       -- the number to announce on a channel, by the channel
+local more       -- a semaphore may have more free permits than before
+local news       -- the number to announce of a latch
 local counted    -- the name was a semaphore when it was loaded
 
 -- prefixed and suffixed make the names of further keys as Redisson does.
@@ -29,6 +30,9 @@ end
 -- slot is the key that expires with a reader's lease.
 local function slot(h, i) return suffixed(h .. ':rwlock_timeout:' .. i) end
 
+-- zset has the permits that are held.
+local function zset() return suffixed('timeout') end
+
 local function typeOf() return call('TYPE', KN).ok end
 
 -- unlike ends the script if KN has a type that no lock of Redisson has.
@@ -43,6 +47,13 @@ local function lasts(till)
   if ms > call('PTTL', KN) then write('PEXPIRE', KN, fmt('%.0f', ms)) end
 end
 
+-- number reads a number of Redisson.
+local function number(v)
+  return num(v) or damaged(KN, 'it is no number')
+end
+
+local function free() return number(call('GET', KN) or 0) end
+
 -- permits returns the IDs of the permits from to to of a request, 16 bytes each.
 local function permits(id, from, to)
   local all = {}
@@ -52,41 +63,62 @@ local function permits(id, from, to)
   return all
 end
 
--- tell announces a number. Nothing below 1 is announced for a semaphore: Redisson's waiters cannot
--- take it.
-local function tell(channel, n)
-  news = news or {}
-  news[channel] = fmt('%.0f', n)
+-- every calls a command with all members of a list, some hundreds at a time, each after a score if one
+-- is given. It returns the sum of the answers.
+local function every(command, key, score, list)
+  local sum, args = 0, {}
+  for i, x in ipairs(list) do
+    if score then args[#args + 1] = score end
+    args[#args + 1] = x
+    if i % 500 == 0 or i == #list then
+      sum, args = sum + write(command, key, unpack(args)), {}
+    end
+  end
+  return sum
 end
 
-local function tellFree()
-  local free = num(call('GET', KN) or 0)
-  if free > 0 then tell(prefixed('redisson_sc'), free) end
+-- create makes the key of a semaphore that was evicted or deleted, or was never there.
+local function create()
+  local held = PLAIN and used or call('ZCARD', zset())
+  write('SET', KN, fmt('%.0f', max(limit - held, 0)))
+  more = true
+end
+
+-- add gives n permits back that are in no other key any more. It comes last: a script that fails before
+-- it makes permits fewer, never more.
+local function add(n)
+  if n == 0 then return end
+  if not PLAIN and call('EXISTS', KN) == 0 then create() else write('INCRBY', KN, fmt('%.0f', n)) end
+  more = true
 end
 
 -- reclaim ends the permits of Redisson's clients that have expired. They are told by Redisson's own
 -- clocks: those of clients, not the server's.
 local function reclaim()
   if PLAIN then return end
-  local z = suffixed('timeout')
-  local ended = call('ZRANGEBYSCORE', z, 0, fmt('%.0f', floor(now / 1000)), 'LIMIT', 0, 100)
-  if #ended == 0 then return end
-  write('ZREM', z, unpack(ended))
-  write('INCRBY', KN, #ended)
-  tellFree()
+  repeat
+    local ended = call('ZRANGEBYSCORE', zset(), 0, fmt('%.0f', floor(now / 1000)), 'LIMIT', 0, 500)
+    add(every('ZREM', zset(), nil, ended))
+  until #ended < 500
 end
 
--- total returns how many permits a semaphore has, held or free. Of an RSemaphore nobody knows.
+-- total returns how many permits a semaphore has, held or free. Of an RSemaphore nobody knows. In Java
+-- it may fall below zero.
 local function total()
-  local free = call('GET', KN)
-  if not free or PLAIN then return end
-  return num(free) + call('ZCARD', suffixed('timeout'))
+  local n = call('GET', KN)
+  if not n or PLAIN then return end
+  return math.min(max(number(n) + call('ZCARD', zset()), 0), 2 ^ 31)
+end
+
+local function start()
+  KN = sub(KL, #KT + 2)
+  was, writes, freed, more, news = false, false, false, false, nil
 end
 
 local function observe()
-  KN = sub(KL, #KT + 2)
-  was, writes, freed, news, counted = false, false, false, nil, st == 'P'
-  if st == 'X' and (exp > now or keep > now) then
+  counted = st == 'P'
+  if st == 'X' then
+    -- KN may outlive the grant by a moment, or for as long as another program says.
     local h = holder(field(tail, 1))
     if unlike(typeOf()) == 'hash' then
       if call('HEXISTS', KN, h) == 1 then
@@ -95,25 +127,34 @@ local function observe()
         was, writes = h .. ':write', true
       end
     end
-    if not was then exp, keep, dirty = 0, 0, true end
+    if not was and max(exp, keep) > now then exp, keep, dirty = 0, 0, true end
+    if was and call('PTTL', KN) == -1 then dirty = true end -- a script has failed halfway: see settle
+  elseif st == 'S' then
+    return count > 0 and (unlike(typeOf()) ~= 'hash' or call('HGET', KN, 'mode') ~= 'read')
   elseif st == 'P' then
     local n = total()
     if n and n ~= limit then limit, dirty = n, true end
+    return count > 0 and not PLAIN and call('EXISTS', zset()) == 0
   elseif st == 'L' then
-    -- Redisson removes a latch at zero. One that exists after that is a new one.
-    local n = num(call('GET', KN) or 0)
-    if n ~= count then
-      if count == 0 then forget() end
+    -- Redisson removes a latch at zero. One that has more than before is a new one, unless the last
+    -- script failed before it took the one.
+    local n = free()
+    if marked and n == count + 1 then
+      if count > 0 then write('DECR', KN) else write('DEL', KN) end
+    elseif n ~= count then
+      if n > count then forget() end
       count, dirty = n, true
     end
   end
 end
 
+-- The record of an exclusive grant is written before the grant in KN: see put in common.lua. So a
+-- script that fails in between leaves no lock in KN of which no record tells.
 local function settle()
   if st == 'X' then
     local h = holder(field(tail, 1)) .. (writes and ':write' or '')
-    if was and was ~= h then write('HDEL', KN, was) end
     if was ~= h then
+      if was then write('HDEL', KN, was) end
       if writes then write('HSET', KN, 'mode', 'write', h, 1) else write('HSET', KN, h, 1) end
     end
     was, freed = h, false
@@ -125,7 +166,7 @@ local function settle()
     was, writes = false, false
   end
   -- The last user of a semaphore whose limit was removed has left.
-  if counted and st == 'F' and unlike(typeOf()) == 'string' and call('ZCARD', suffixed('timeout')) == 0 then
+  if counted and st == 'F' and unlike(typeOf()) == 'string' and call('ZCARD', zset()) == 0 then
     write('DEL', KN)
   end
 end
@@ -135,7 +176,7 @@ local function present(id, n, till)
   if st == 'P' then
     if PLAIN then return true end
     for _, p in ipairs(permits(id, 1, n)) do
-      if not call('ZSCORE', suffixed('timeout'), p) then return false end
+      if not call('ZSCORE', zset(), p) then return false end
     end
     return true
   end
@@ -144,75 +185,97 @@ local function present(id, n, till)
 end
 
 local function keepHold(id, n, till)
-  if st == 'P' then
-    if PLAIN then
-      -- m has how many permits of KN a request has taken.
-      local had = num(call('HGET', KM, 'n' .. id) or 0)
-      if had ~= n then
-        write('HSET', KM, 'n' .. id, n)
-        write('INCRBY', KN, had - n)
-        if had > n then tellFree() end
-      end
-      return
-    end
-    local z, score, new, old = suffixed('timeout'), fmt('%.0f', math.ceil(till / 1000)), 0, 0
-    for _, p in ipairs(permits(id, 1, n)) do new = new + write('ZADD', z, score, p) end
-    local i = n + 1
-    while true do -- after Reduce
-      if write('ZREM', z, permits(id, i, i)[1]) == 0 then break end
-      i, old = i + 1, old + 1
-    end
-    if new ~= old then write('INCRBY', KN, old - new) end
-    if old > 0 then tellFree() end
-    return
-  end
   local h = holder(id)
-  if was == h .. ':write' then -- a downgrade
-    write('HDEL', KN, was)
-    was, writes, freed = false, false, 'write'
-  elseif was == h then -- a mutex that becomes a reader
-    write('HDEL', KN, was)
-    was, freed = false, 'write'
+  if st == 'P' and PLAIN then
+    -- m has how many permits of KN a request has taken.
+    local taken = num(call('HGET', KM, 'n' .. id) or 0)
+    if taken < n then write('INCRBY', KN, taken - n) end
+    if taken ~= n then write('HSET', KM, 'n' .. id, n) end
+    add(max(taken - n, 0))
+  elseif st == 'P' then
+    local ids, ended, i = permits(id, 1, n), 0, n + 1
+    if not call('ZSCORE', zset(), ids[1]) then write('INCRBY', KN, -n) end
+    every('ZADD', zset(), fmt('%.0f', math.ceil(till / 1000)), ids)
+    local ms = call('PTTL', KN)
+    if ms > 0 then write('PEXPIRE', zset(), ms) end
+    while write('ZREM', zset(), permits(id, i, i)[1]) == 1 do i, ended = i + 1, ended + 1 end -- after Reduce
+    add(ended)
+  else
+    write('SET', slot(h, 1), 1, 'PX', fmt('%.0f', max(math.ceil((till - now) / 1000), 1)))
+    write('HSET', KN, 'mode', 'read', h, 1)
+    lasts(till)
+    if was then -- a downgrade
+      if was ~= h then write('HDEL', KN, was) end
+      was, writes, freed = false, false, 'write'
+    end
   end
-  if call('HEXISTS', KN, h) == 0 then write('HSET', KN, 'mode', 'read', h, 1) end
-  write('SET', slot(h, 1), 1, 'PX', fmt('%.0f', max(math.ceil((till - now) / 1000), 1)))
-  lasts(till)
+end
+
+-- slotsLast returns how long the slots of a reader last that has taken n locks.
+local function slotsLast(h, n)
+  if n > 100 then return call('PTTL', KN) end -- too many to look at
+  local longest = 0
+  for i = 1, n do longest = max(longest, call('PTTL', slot(h, i))) end
+  return longest
+end
+
+-- leave takes a reader, with n locks, from KN. Then KN lasts as long as the reader that lasts longest.
+local function leave(h, n)
+  write('HDEL', KN, h)
+  for i = 1, math.min(n, 100) do write('DEL', slot(h, i)) end
+  freed = 'read'
+  local all, longest, ends = call('HGETALL', KN), 0, call('PTTL', KN)
+  for i = 1, #all, 2 do
+    if all[i] ~= 'mode' and longest < ends then longest = max(longest, slotsLast(all[i], num(all[i + 1]) or 0)) end
+  end
+  if longest > 0 and longest < ends then
+    write('PEXPIRE', KN, longest)
+  elseif longest == 0 and call('HGET', KN, 'mode') == 'read' then -- they have ended without a word
+    write('DEL', KN)
+  end
 end
 
 local function loseHold(id)
-  if st == 'P' then
-    if PLAIN then
-      local n = num(call('HGET', KM, 'n' .. id) or 0)
-      if n > 0 then
-        write('INCRBY', KN, n)
-        write('HDEL', KM, 'n' .. id)
-        tellFree()
-      end
-      return
+  if st == 'P' and PLAIN then
+    local n = num(call('HGET', KM, 'n' .. id) or 0)
+    if n > 0 then
+      write('HDEL', KM, 'n' .. id)
+      add(n)
     end
+  elseif st == 'P' then
     local _, _, _, _, n = getHold(id)
-    local old = 0
-    for _, p in ipairs(permits(id, 1, n or 0)) do old = old + write('ZREM', suffixed('timeout'), p) end
-    if old > 0 then
-      write('INCRBY', KN, old)
-      tellFree()
-    end
-    return
+    add(every('ZREM', zset(), nil, permits(id, 1, n or 0)))
+  elseif unlike(typeOf()) == 'hash' and call('HEXISTS', KN, holder(id)) == 1 then
+    leave(holder(id), 1)
   end
-  local h = holder(id)
-  if unlike(typeOf()) ~= 'hash' or write('HDEL', KN, h) == 0 then return end
-  write('DEL', slot(h, 1))
-  freed = 'read'
-  if call('HLEN', KN) <= 1 then
+end
+
+-- mend makes good what a script left in KN that failed halfway: a lock without an end gets one. It
+-- returns true if there is no lock, because KN has no holder.
+local function mend()
+  if call('HLEN', KN) == 1 and call('HEXISTS', KN, 'mode') == 1 then
     write('DEL', KN)
-    return
+    return true
   end
-  -- KN lasts as long as the reader that lasts longest.
-  local longest, all = 0, call('HGETALL', KN)
-  for i = 1, #all, 2 do
-    for j = 1, num(all[i + 1]) or 0 do longest = max(longest, call('PTTL', slot(all[i], j))) end
-  end
-  if longest > 0 and longest < call('PTTL', KN) then write('PEXPIRE', KN, longest) end
+  if call('PTTL', KN) == -1 then write('PEXPIRE', KN, RETAIN) end
+end
+
+-- optional is call for a command that Redis before 7 does not have.
+local function optional(...)
+  local r = redis.pcall(...)
+  if type(r) == 'table' and r.err and not find(r.err, 'nknown', 1, true) then error(r) end
+  return r
+end
+
+-- tell announces a number.
+local function tell(channel, n)
+  call('PUBLISH', channel, fmt('%.0f', n))
+  if CLUSTER then optional('SPUBLISH', channel, fmt('%.0f', n)) end
+end
+
+-- channelOf returns the channel on which it is announced what has become free.
+local function channelOf(what)
+  return prefixed(what == 'lock' and 'redisson_lock__channel' or what == 'permits' and 'redisson_sc' or 'redisson_rwlock')
 end
 
 -- attend notes that a session of ours listens for the name, in a zset of its own. A session goes on
@@ -228,18 +291,11 @@ local function attend(session)
 end
 
 --FAIR
--- strangers reports whether more listen to a channel at this server than sessions of ours. Servers
--- before Redis 7 have no sharded channels.
+-- strangers reports whether more listen to a channel at this server than sessions of ours.
 local function strangers(channel)
   local n = call('PUBSUB', 'NUMSUB', channel)[2]
-  local shard = CLUSTER and redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
-  if shard and not shard.err then n = max(n, shard[2]) end
+  if CLUSTER then n = max(n, optional('PUBSUB', 'SHARDNUMSUB', channel)[2] or 0) end
   return n > call('ZCOUNT', attendants(), fmt('%.0f', now), '+inf')
-end
-
--- channelOf returns the channel on which the end of a lock is announced.
-local function channelOf(what)
-  return prefixed(what == 'lock' and 'redisson_lock__channel' or 'redisson_rwlock')
 end
 
 -- A name that our waiters hand on among themselves would never be free for Redisson's clients. So now
@@ -249,10 +305,11 @@ end
 local GRACE = 25000
 
 local function yields()
-  if FAIR or not freed then return false end
+  local what = more and 'permits' or freed
+  if FAIR or not what or not more and typeOf() ~= 'none' then return false end
   local times, wasted = write('HINCRBY', KM, 'j', 1), call('HGET', KM, 'w')
   if times <= 3 * 2 ^ num(wasted or 0) then return false end
-  if not strangers(channelOf(freed)) then
+  if not strangers(channelOf(what)) then
     -- In a Cluster they may listen at another server.
     if not CLUSTER or not wasted and times <= 48 then return false end
     wasted = wasted or 4
@@ -275,12 +332,14 @@ end
 local function admits(mode, n, id)
   local t = unlike(typeOf())
   if mode == 'p' then
-    if t ~= 'string' then return false end
+    if t == 'hash' then return false end
+    if t == 'none' then create() end
     reclaim()
-    return num(call('GET', KN)) >= n
+    if not PLAIN and call('ZCARD', zset()) > used then taken() end
+    return free() >= n and yielded() == 0
   end
-  if t == 'none' then return yielded() == 0 and (mode == 's' or n ~= 1 or may(id)) end
-  if t == 'hash' and not was then taken() end
+  if t == 'none' or t == 'hash' and mend() then return yielded() == 0 and (mode == 's' or n ~= 1 or may(id)) end
+  if not was then taken() end
   return mode == 's' and t == 'hash' and call('HGET', KN, 'mode') == 'read'
 end
 
@@ -299,12 +358,12 @@ local function claim(mode, n, token)
   return token
 end
 
--- conflict also makes a semaphore of Redisson one of ours, or creates it.
+-- conflict also makes a semaphore of Redisson one of ours.
 local function conflict(mode, n, limit_)
   local t = unlike(typeOf())
   if mode ~= 'p' then
     if t == 'string' then return 'it is a semaphore or latch of Redisson' end
-    if t == 'hash' and st == 'F' then
+    if t == 'hash' and st == 'F' and not mend() then
       local rw = call('HGET', KN, 'mode')
       if mode == 'x' and n == 1 and rw then return 'it is a read/write lock of Redisson' end
       if (mode == 's' or n == 2) and not rw then return 'it is a lock of Redisson' end
@@ -313,15 +372,11 @@ local function conflict(mode, n, limit_)
   end
   if t == 'hash' then return 'it is a lock of Redisson' end
   if st ~= 'F' and st ~= 'P' or st == 'F' and t == 'none' and limit_ == 0 then return end
-  if t == 'none' then
-    write('SET', KN, fmt('%.0f', limit_ > 0 and limit_ or limit))
-    tellFree()
-  end
   if st == 'F' then
     forget()
     st, used, count, set, dirty = 'P', 0, 0, true, true
   end
-  limit = total() or limit_ > 0 and limit_ or limit > 0 and limit or 2 ^ 30
+  limit = total() or limit > 0 and limit or limit_ > 0 and limit_ or 2 ^ 30
 end
 
 -- mineOf returns the fields or permits of our own grants in Redisson's keys.
@@ -341,75 +396,89 @@ end
 
 -- tokenOf returns the number under which an operator breaks a grant of Redisson: its fencing token,
 -- or a number made of its ID.
-local function tokenOf(id)
-  local v = typeOf() == 'hash' and not find(id, ':write$') and call('HGET', KN, 'mode') == false and redis.pcall('GET', prefixed('redisson_lock_token'))
-  return type(v) == 'string' and num(v) or num(sub(redis.sha1hex(KN .. ' ' .. id), 1, 13), 16)
+local function tokenOf(id, what)
+  local v = what == 'lock' and redis.pcall('GET', prefixed('redisson_lock_token'))
+  if type(v) == 'string' and find(v, '^%d+$') and num(v) <= num(MAXTOKEN) then return num(v) end
+  return num(sub(redis.sha1hex(KN .. ' ' .. id), 1, 13), 16)
 end
 
 local function hex(s)
   return (string.gsub(s, '.', function(c) return fmt('%02x', string.byte(c)) end))
 end
 
--- each calls visit with the ID of each grant of Redisson, its mode, and when it ends in milliseconds
--- from now, until visit returns true.
+-- each calls visit with the ID of each grant of Redisson, what it is, how many locks it has taken, and
+-- when it ends in milliseconds from now, until visit returns true.
 local function each(visit)
   local t = typeOf()
   if t == 'hash' then
     local mine, all, ms = mineOf(), call('HGETALL', KN), call('PTTL', KN)
+    local rw = call('HGET', KN, 'mode')
     for i = 1, #all, 2 do
-      local f, left, mode = all[i], ms, 'x'
+      local f, n, left = all[i], num(all[i + 1]) or 0, ms
       if f ~= 'mode' and not mine[f] then
-        for j = 1, num(all[i + 1]) or 0 do
-          local p = call('PTTL', slot(f, j))
-          if p > 0 then left, mode = j == 1 and p or max(left, p), 's' end
-        end
-        if visit(f, mode, left) then return true end
+        local what = not rw and 'lock' or find(f, ':write$') and 'write' or 'read'
+        if what == 'read' then left = slotsLast(f, n) end
+        if visit(f, what, n, left) then return true end
       end
     end
   elseif t == 'string' and not PLAIN and (st == 'P' or st == 'F') then
-    local mine, all = mineOf(), call('ZRANGE', suffixed('timeout'), 0, -1, 'WITHSCORES')
+    local mine, all = mineOf(), call('ZRANGE', zset(), 0, -1, 'WITHSCORES')
     for i = 1, #all, 2 do
       local left = num(all[i + 1]) - floor(now / 1000)
-      if not mine[all[i]] and left > 0 and visit(all[i], 'p', left) then return true end
+      if not mine[all[i]] and left > 0 and visit(all[i], 'permits', 1, left) then return true end
     end
   end
+end
+
+local letters = {lock = 'x', write = 'x', read = 's', permits = 'p'}
+
+-- bounded turns milliseconds into microseconds. What never ends has 0, as what is not known.
+local function bounded(ms)
+  return ms >= 0 and ms < 2 ^ 40 and max(ms, 1) * 1000 or 0
 end
 
 local function others(most)
   local all = {}
   if most == 0 then return all end
-  each(function(id, mode, left)
-    local name = mode == 'p' and hex(id) or id
+  each(function(id, what, _, left)
+    local name = what == 'permits' and hex(id) or id
     local info = cjson.encode({prog = 'Redisson', note = name})
-    all[#all + 1] = {name, mode, 1, tokenOf(id), 0, max(left, 0) * 1000, 0, info}
+    all[#all + 1] = {name, letters[what], 1, tokenOf(id, what), 0, bounded(left), 0, info}
     return #all >= most
   end)
+  if st == 'F' and all[1] and all[1][2] == 'p' then limit = total() end -- a semaphore that no record knows
   return all
 end
 
 local function othersLeft()
-  local least
-  each(function(_, _, left)
-    if left > 0 and (not least or left < least) then least = left end
-  end)
-  if least then return least * 1000 end
-  return max(yielded(), aheadLeft() * 1000)
+  if typeOf() == 'hash' then return bounded(call('PTTL', KN)) end
+  local left = 0
+  if st == 'P' and not PLAIN then
+    local ms = floor(now / 1000)
+    local next_ = call('ZRANGEBYSCORE', zset(), '(' .. fmt('%.0f', ms), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    left = next_ and bounded(num(next_) - ms) or 0
+  end
+  local rest = yielded()
+  if rest > 0 then return rest end
+  return max(left, aheadLeft() * 1000)
 end
 
 local function breakOther(token)
-  return each(function(id, mode)
-    if tokenOf(id) ~= token then return false end
-    if mode == 'p' then
-      write('ZREM', suffixed('timeout'), id)
-      write('INCRBY', KN, 1)
-      tellFree()
-      return true
+  return each(function(id, what, n)
+    if tokenOf(id, what) ~= token then return false end
+    if what == 'permits' then
+      add(write('ZREM', zset(), id))
+    elseif what == 'read' then
+      leave(id, n)
+    else
+      freed = what
+      write('HDEL', KN, id)
+      if what == 'write' and call('HLEN', KN) == 1 then
+        write('DEL', KN)
+      elseif what == 'write' then
+        write('HSET', KN, 'mode', 'read') -- the writer reads, too
+      end
     end
-    freed = mode == 's' and 'read' or find(id, ':write$') and 'write' or 'lock'
-    local n = num(call('HGET', KN, id)) or 0
-    write('HDEL', KN, id)
-    for j = 1, mode == 's' and n or 0 do write('DEL', slot(id, j)) end
-    if freed ~= 'lock' and call('HLEN', KN) <= 1 then write('DEL', KN) end
     return true
   end) or false
 end
@@ -423,16 +492,15 @@ local function limitTo(n)
     return
   end
   if t == 'none' then
-    write('SET', KN, fmt('%.0f', n - used))
+    limit = n
+    create()
   elseif PLAIN and not (st == 'P' and set) then
     return 'it is an RSemaphore, which does not tell how many permits it has'
   else
     write('INCRBY', KN, fmt('%.0f', n - (total() or limit)))
+    more = true
   end
-  tellFree()
 end
-
-local latchChannel = 'redisson_countdownlatch__channel__{'
 
 -- knowLatch makes a latch of Redisson one of ours. It returns a text if the name is something else.
 local function knowLatch()
@@ -440,30 +508,31 @@ local function knowLatch()
   if t == 'hash' and st == 'F' then return 'it is a lock of Redisson' end
   if t == 'string' and st == 'F' then
     forget()
-    st, count, dirty = 'L', num(call('GET', KN)) or 0, true
+    st, count, dirty = 'L', free(), true
   end
 end
 
 local function setLatch()
   if count > 0 then
     write('SET', KN, fmt('%.0f', count))
-    tell(latchChannel .. KN .. '}', 1)
+    news = 1
   end
 end
 
 local function countLatch()
-  count = write('DECR', KN)
-  if count > 0 then return end
-  count = 0
-  write('DEL', KN)
-  tell(latchChannel .. KN .. '}', 0)
+  if count > 0 then
+    write('DECR', KN)
+  else
+    write('DEL', KN)
+    news = 0
+  end
 end
 
 -- Redisson announces that a latch is gone as if it were a new one, so its waiters wait for ever. As
 -- at zero, they go on.
 local function removeLatch()
   write('DEL', KN)
-  tell(latchChannel .. KN .. '}', 0)
+  news = 0
 end
 
 -- recordLife returns how many microseconds the record lives at least: of an RSemaphore nothing else
@@ -473,24 +542,18 @@ local function recordLife()
 end
 
 local function announce()
-  if freed then
+  if freed or vacated then
     local t = typeOf()
-    if t == 'none' and FAIR and freed == 'lock' then
+    if t == 'none' and FAIR and freed ~= 'read' and freed ~= 'write' then
       tellNext()
-    elseif t == 'none' then
+    elseif t == 'none' and freed then
       tell(channelOf(freed), freed == 'write' and 1 or 0)
     elseif freed == 'write' and t == 'hash' and call('HGET', KN, 'mode') == 'read' then
       tell(channelOf(freed), 1) -- Redisson's readers may enter
     end
-    freed = false
-  elseif vacated and typeOf() == 'none' then
-    tellNext()
   end
-  vacated = false
-  for channel, n in pairs(news or {}) do
-    call('PUBLISH', channel, n)
-    if CLUSTER then redis.pcall('SPUBLISH', channel, n) end -- unknown before Redis 7
-  end
-  news = nil
+  -- Nothing below 1 is announced for a semaphore: Redisson's waiters cannot take it.
+  if more and free() > 0 then tell(channelOf('permits'), free()) end
+  if news then tell('redisson_countdownlatch__channel__{' .. KN .. '}', news) end
+  freed, more, news, vacated = false, false, nil, false
 end
-

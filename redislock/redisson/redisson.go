@@ -77,10 +77,14 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 	return redislock.NewFormat(conn, &cfg.Config, f)
 }
 
-// Check returns an ErrInvalid if Redisson cannot use name. That is so only in a Cluster, if Redisson's
-// keys of the name are not in one slot: if a brace has no partner, if there is nothing between two
-// braces, or, for a latch, if there is any brace.
+// Check returns an ErrInvalid if Redisson cannot use name, or makes it of another name: the queue of a
+// fair lock, for instance, has a key that begins with redisson_lock_queue. In a Cluster Redisson's keys
+// of a name must be in one slot. They are not if a brace has no partner, if there is nothing between
+// two braces, or, for a latch, if there is any brace.
 func Check(name string, kind driver.Kind, cluster bool) error {
+	if companion(name) {
+		return fmt.Errorf("%w name %q: it is a key that Redisson makes of another name", driver.ErrInvalid, name)
+	}
 	open := strings.IndexByte(name, '{')
 	switch {
 	case !cluster || !strings.ContainsAny(name, "{}"):
@@ -93,6 +97,17 @@ func Check(name string, kind driver.Kind, cluster bool) error {
 			name)
 	}
 	return nil
+}
+
+// companion reports whether Redisson makes name of another name.
+func companion(name string) bool {
+	for _, prefix := range []string{"lock_token:", "unlock_latch:", "lock_queue:", "lock_timeout:"} {
+		if strings.HasPrefix(name, "redisson_"+prefix) {
+			return true
+		}
+	}
+	return strings.Contains(name, "{") &&
+		(strings.HasSuffix(name, ":timeout") || strings.Contains(name, ":rwlock_timeout:"))
 }
 
 // tag returns the hash tag of name.

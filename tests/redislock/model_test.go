@@ -39,6 +39,7 @@ const (
 	server     kind = "server"
 	cluster    kind = "cluster"
 	oldCluster kind = "cluster without sharded channels"
+	formatted  kind = "Redisson's keys"
 )
 
 // TestModelCatches breaks the scripts in ways that the comparison must notice.

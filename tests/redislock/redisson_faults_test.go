@@ -1,0 +1,370 @@
+package redislock_test
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// TestRedissonPermitsInJava: permits of a client in Java are listed, are in the way, and can be
+// broken.
+func TestRedissonPermitsInJava(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	s, b := m.open(nil, long)
+	for what, lease := range map[string]time.Duration{"a lease": long, "no lease": 0} {
+		name := newID()
+		if err := b.SetLimit(t.Context(), name, 1); err != nil {
+			t.Fatal(err)
+		}
+		if !m.permit(name, "0123456789abcdef", lease) {
+			t.Fatalf("%s: no permit", what)
+		}
+		reply := acquire(t, s, permits(name, 1, 1))
+		if reply.Token != 0 || reply.Holder == nil || reply.Retry < 0 || reply.Retry > long {
+			t.Errorf("%s: Acquire: %+v", what, reply)
+		}
+		rec, err := b.Inspect(t.Context(), name)
+		if err != nil || len(rec.Holders) != 1 || rec.Holders[0].Left < 0 {
+			t.Fatalf("%s: Inspect: %+v, %v", what, rec, err)
+		}
+		if err := b.Break(t.Context(), name, rec.Holders[0].Token); err != nil {
+			t.Errorf("%s: Break: %v", what, err)
+		}
+		if token := woken(t, reply); token == 0 {
+			t.Errorf("%s: not handed over", what)
+		}
+	}
+}
+
+// TestRedissonExpiredHolder: when a lease in Go has ended, the next script hands the lock on, though
+// Redisson's key lives on for a moment.
+func TestRedissonExpiredHolder(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	b, _ := m.open(nil, long)
+	name := newID()
+	r := exclusive(name)
+	r.Lease = time.Second
+	h := granted(t, a, r)
+	waiter := exclusive(name)
+	acquire(t, b, waiter)
+	// The end of the key is rounded up to milliseconds. Here it is later by far.
+	m.do("PEXPIRE", name, "60000")
+	until(t, "the lease has ended", func() bool {
+		again, err := b.Acquire(t.Context(), waiter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.Token == 0 && again.Retry > 2*time.Second {
+			t.Fatalf("the ended grant is in the way: %+v", again)
+		}
+		return again.Token > h.Token
+	})
+}
+
+// TestRedissonSemaphoreEvicted: a semaphore whose key was evicted is created again without the permits
+// that are held.
+func TestRedissonSemaphoreEvicted(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	granted(t, a, permits(name, 1, 2))
+	if !m.permit(name, "0123456789abcdef", long) {
+		t.Fatal("no permit")
+	}
+	m.do("DEL", name)
+	waiting := permits(name, 1, 2)
+	reply, err := a.Acquire(t.Context(), waiting)
+	if err != nil || reply.Token != 0 {
+		t.Errorf("Acquire: %+v, %v; want a place", reply, err)
+	}
+	if m.permit(name, "fedcba9876543210", long) {
+		t.Error("two permits of two are held, and another was granted")
+	}
+	if rec, err := b.Inspect(t.Context(), name); err != nil || rec.Limit != 2 {
+		t.Errorf("Inspect: %+v, %v; want limit 2", rec, err)
+	}
+}
+
+// TestRedissonWaitersWithoutKey: waiters of a semaphore whose key was evicted get permits once those in
+// the way have been released.
+func TestRedissonWaitersWithoutKey(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	name := newID()
+	h := granted(t, a, permits(name, 2, 2))
+	waiting := permits(name, 1, 2)
+	reply := acquire(t, a, waiting)
+	m.do("DEL", name)
+	if err := a.Release(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	gets(t, a, waiting, reply)
+	if !m.permit(name, "0123456789abcdef", long) || m.permit(name, "fedcba9876543210", long) {
+		t.Error("one permit should be left")
+	}
+}
+
+// TestRedissonNegativePermits: the number of permits may fall below zero in Java.
+func TestRedissonNegativePermits(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	h := granted(t, a, permits(name, 1, 2))
+	m.do("INCRBY", name, "-5")
+	for range 2 {
+		if rec, err := b.Inspect(t.Context(), name); err != nil || rec.Kind != driver.Semaphore {
+			t.Fatalf("Inspect: %+v, %v", rec, err)
+		}
+		if changes, err := a.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) != 0 {
+			t.Fatalf("Renew: %+v, %v", changes, err)
+		}
+	}
+	m.do("INCRBY", name, "5")
+	if rec, err := b.Inspect(t.Context(), name); err != nil || rec.Limit != 2 || len(rec.Holders) != 1 {
+		t.Errorf("Inspect: %+v, %v", rec, err)
+	}
+}
+
+// TestRedissonNoNumber: a key that is no number damages its name.
+func TestRedissonNoNumber(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	m.do("SET", name, "text")
+	if _, err := a.Acquire(t.Context(), permits(name, 1, 2)); !errors.Is(err, driver.ErrDamaged) {
+		t.Errorf("Acquire: %v", err)
+	}
+	if _, err := a.SetCount(t.Context(), name, 2); !errors.Is(err, driver.ErrDamaged) {
+		t.Errorf("SetCount: %v", err)
+	}
+	if err := b.SetLimit(t.Context(), name, 2); !errors.Is(err, driver.ErrDamaged) {
+		t.Errorf("SetLimit: %v", err)
+	}
+}
+
+// TestRedissonDeadReaders: readers whose slots have expired are no readers once the last other reader
+// has left.
+func TestRedissonDeadReaders(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	if !m.read(name) {
+		t.Fatal("no read lock")
+	}
+	h := granted(t, a, reader(name))
+	m.do("DEL", "{"+name+"}:"+m.h+":rwlock_timeout:1") // its lease has ended, and nobody renewed it
+	if rec, err := b.Inspect(t.Context(), name); err != nil || len(rec.Holders) != 2 ||
+		rec.Holders[0].Mode != driver.Shared || rec.Holders[1].Mode != driver.Shared {
+		t.Errorf("Inspect: %+v, %v; want two readers", rec, err)
+	}
+	reply := acquire(t, a, writer(name))
+	if err := a.Release(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if token := woken(t, reply); token == 0 {
+		t.Error("the writer was not granted")
+	}
+}
+
+// TestRedissonTTLOfPermits: the permits of a semaphore that expires expire with it.
+func TestRedissonTTLOfPermits(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	name := newID()
+	m.do("SET", name, "2", "PX", "30000")
+	granted(t, a, permits(name, 1, 2))
+	if left := m.number("PTTL", "{"+name+"}:timeout"); left < 1 || left > 30_000 {
+		t.Errorf("the permits live for %d ms", left)
+	}
+}
+
+// TestRedissonKeyWithoutEnd: a lock without a TTL, which a script left that failed halfway, ends.
+func TestRedissonKeyWithoutEnd(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	name := newID()
+	m.do("HSET", name, m.h, "1")
+	if reply := acquire(t, a, exclusive(name)); reply.Token != 0 || reply.Retry <= 0 {
+		t.Errorf("Acquire: %+v", reply)
+	}
+	if left := m.number("PTTL", name); left < 1 {
+		t.Errorf("the key lives for %d ms", left)
+	}
+}
+
+// TestRedissonCompanions: names that are keys of another name in Redisson are refused.
+func TestRedissonCompanions(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	for _, name := range []string{"{n}:timeout", "redisson_lock_token:{n}", "redisson_unlock_latch:{n}:00", "n{n}:timeout",
+		"redisson_lock_queue:{n}", "redisson_lock_timeout:{n}", "{n}:" + m.h + ":rwlock_timeout:1"} {
+		if _, err := a.Acquire(t.Context(), exclusive(name)); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%q: %v; want ErrInvalid", name, err)
+		}
+	}
+	for _, name := range []string{"n:timeout", "redisson_lock", "{n}:timeouts"} {
+		if _, err := a.Acquire(t.Context(), exclusive(name)); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// TestRedissonCancelHandsOver: a cancelled grant goes to the first waiter in the same script.
+func TestRedissonCancelHandsOver(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	name := newID()
+	r := exclusive(name)
+	granted(t, a, r)
+	reply := acquire(t, a, reader(name)) // listens on another channel
+	if err := a.Cancel(t.Context(), name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	if token := woken(t, reply); token == 0 {
+		t.Error("it has to ask")
+	}
+}
+
+// TestRedissonTold: what is published about permits is true after the script.
+func TestRedissonTold(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	name := newID()
+	h := granted(t, a, permits(name, 1, 1))
+	reply := acquire(t, a, permits(name, 1, 1))
+	told := hears(t, m, "redisson_sc:{"+name+"}")
+	if err := a.Release(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if token := woken(t, reply); token == 0 {
+		t.Error("not handed over")
+	}
+	m.do("PUBLISH", "redisson_sc:{"+name+"}", "end")
+	if first := <-told; first != "end" {
+		t.Errorf("%q was published, and no permit is free", first)
+	}
+}
+
+// hears returns what is published on a channel.
+func hears(t testing.TB, m *mixed, channel string) <-chan string {
+	t.Helper()
+	told := make(chan string, 100)
+	conn := dialRueidis(t, m.addr)
+	t.Cleanup(func() { _ = conn.Close() })
+	stop, err := conn.Subscribe(t.Context(), channel, func(s string) { told <- s }, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return told
+}
+
+// TestRedissonCost: what a waiter costs does not grow with the readers of Java.
+func TestRedissonCost(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	m.do("HSET", name, "mode", "read", m.h, "100000")
+	m.do("PEXPIRE", name, "60000")
+	r := writer(name)
+	if reply := acquire(t, a, r); reply.Token != 0 || reply.Retry < 30*time.Second {
+		t.Errorf("Acquire: %+v", reply)
+	}
+	if _, err := b.Inspect(within(t, attempt), name); err != nil {
+		t.Errorf("Inspect: %v", err)
+	}
+	stats, _ := m.do("INFO", "commandstats").ToString()
+	_, calls, _ := strings.Cut(stats, "cmdstat_pttl:calls=")
+	calls, _, _ = strings.Cut(calls, ",")
+	if n, err := strconv.Atoi(calls); err != nil || n > 5000 {
+		t.Errorf("%d times PTTL, %v", n, err)
+	}
+}
+
+// TestRedissonForced: grants of readers and of permits that Java has ended are in nobody's way.
+func TestRedissonForced(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	for what, ask := range map[string]func(name string) (first, second *driver.Request){
+		"readers": func(name string) (first, second *driver.Request) { return reader(name), writer(name) },
+		"permits": func(name string) (first, second *driver.Request) {
+			return permits(name, 2, 2), permits(name, 1, 2)
+		},
+	} {
+		name := newID()
+		first, second := ask(name)
+		h := granted(t, a, first)
+		reply := acquire(t, a, second)
+		m.do("DEL", name, "{"+name+"}:timeout")
+		if rec, err := b.Inspect(t.Context(), name); err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != second.ID {
+			t.Errorf("%s: Inspect: %+v, %v", what, rec, err)
+		}
+		if token := gets(t, a, second, reply); token <= h.Token {
+			t.Errorf("%s: token %d after %d", what, token, h.Token)
+		}
+		if changes, err := a.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) != 1 ||
+			changes[0].State != driver.Gone {
+			t.Errorf("%s: Renew: %+v, %v", what, changes, err)
+		}
+	}
+}
+
+// TestRedissonReclaimed: a permit that a client in Java has taken away is told as lost, and the record
+// then has room for another.
+func TestRedissonReclaimed(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	other := granted(t, a, permits(name, 1, 3))
+	brief := permits(name, 1, 3)
+	brief.Lease = long / 2
+	h := granted(t, a, brief)
+	m.reclaim(name, long*3/4)
+	if changes, err := a.Renew(t.Context(), []driver.Hold{other, h}); err != nil || len(changes) != 1 ||
+		changes[0].State != driver.Gone || changes[0].Index != 1 {
+		t.Errorf("Renew: %+v, %v", changes, err)
+	}
+	rec, err := b.Inspect(t.Context(), name)
+	if err != nil || len(rec.Holders) != 1 || rec.Limit != 3 {
+		t.Errorf("Inspect: %+v, %v", rec, err)
+	}
+	granted(t, a, permits(name, 2, 3))
+}
+
+// TestRedissonInspected: Inspect changes nothing of a lock that Java took after one in Go had ended.
+func TestRedissonInspected(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	brief := exclusive(name)
+	brief.Lease = 100 * time.Millisecond
+	granted(t, a, brief)
+	until(t, "the lease has ended", func() bool { return m.lock(name) })
+	if rec, err := b.Inspect(t.Context(), name); err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != m.h {
+		t.Errorf("Inspect: %+v, %v", rec, err)
+	}
+	if !m.unlock(name) {
+		t.Error("Java has lost its lock")
+	}
+}
