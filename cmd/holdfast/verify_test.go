@@ -296,6 +296,7 @@ func TestVerifyUsage(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(full, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	url := testenv.Redis(t).URL()
 	for _, c := range []struct {
 		code int
 		says string
@@ -309,6 +310,11 @@ func TestVerifyUsage(t *testing.T) {
 		{78, "at least 6s", []string{"--duration", "5s"}}, {78, "not empty", []string{"--keep", full}},
 		{78, "one word", []string{"--hook", "kill=true"}}, {78, "mix", []string{"--mix", "x"}},
 		{64, "does not apply", []string{"--worker", "true", "--clients", "3"}},
+		{64, "does not apply", []string{"--worker", "true", "--beside", "1", "--mix", "mutex"}},
+		{64, "needs --worker", []string{"--beside", "1"}},
+		{64, "must be positive", []string{"--worker", "true", "--beside", "0"}},
+		{78, "allowed are 0 to 3", []string{"--worker", "true", "--beside", "4", "--store", url}},
+		{78, "--worker: broken", []string{"--worker", "echo broken >&2; exit 3", "--beside", "1", "--store", url}},
 		{78, "ask it for addresses", []string{"--worker", "true", "--store", "redis+cluster://u:c4nary@a"}},
 		{78, "--worker: broken", []string{"--worker", "echo broken redis://u:c4nary@a >&2; exit 3", "--store", "x:///d"}},
 		{69, "", []string{"--worker", "true", "--store", "redis://u:c4nary@127.0.0.1:1"}},

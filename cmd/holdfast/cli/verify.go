@@ -41,6 +41,8 @@ second, or fewer with --pause.
 and later with stop.
 --worker COMMAND tests another lock: the shell runs COMMAND in place of each worker process, and
 verify tells it by lines of JSON what to lock; docs/verify.md of holdfast has the protocol.
+--beside N, with --worker, makes N of the processes holdfast's own. Both kinds take the same mutexes,
+so the two locks must have one format, as Redisson in Java and the URL's dialect=redisson have.
 
 Exit codes: 0 clean: everything was checked and nothing was found; 1 a promise was broken; 2
 inconclusive: the run was too easy, ended too early or could not be judged, and proves nothing.
@@ -85,6 +87,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Example: `  holdfast verify --store redis://cache:6379
   holdfast verify --store postgres://app@db/locks --duration 5m --json
   holdfast verify --store redis://cache:6379 --worker ./my-lock-worker
+  holdfast verify --store 'redis://cache:6379?dialect=redisson' --worker ./redisson-worker --beside 2
   holdfast verify --store redis+sentinel://s1,s2,s3/main --hook failover='./failover.sh'
   holdfast verify --store zookeeper://z1,z2,z3 --ttl 5s --duration 2m --seed 7 --keep run7`,
 		Args: noArguments,
@@ -102,8 +105,16 @@ func (a *app) verifyCommand() *cobra.Command {
 			if err := checkTTL(f.o.TTL); err != nil {
 				return err
 			}
+			if c.Flags().Changed("beside") {
+				if f.o.External == "" {
+					return usagef("--beside needs --worker: the processes beside holdfast's%s", helpHint(c))
+				}
+				if err := positive(c, "beside"); err != nil {
+					return err
+				}
+			}
 			for _, flag := range []string{"clients", "mix"} {
-				if f.o.External != "" && c.Flags().Changed(flag) {
+				if f.o.External != "" && c.Flags().Changed(flag) && (flag == "mix" || f.o.Beside == 0) {
 					return usagef("--%s does not apply to --worker, whose locks are mutexes%s", flag, helpHint(c))
 				}
 			}
@@ -116,6 +127,8 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
 	flags.StringVar(&f.o.External, "worker", "",
 		"run `COMMAND` as each worker process: a lock other than holdfast")
+	flags.IntVar(&f.o.Beside, "beside", 0,
+		"with --worker: `N` of the processes are holdfast's own and share the locks with the others (default: none)")
 	flags.StringVar(&f.html, "html", "", htmlUsage)
 	flags.StringVar(&f.o.Dir, "keep", "",
 		"keep the histories in `DIR`, of your own, which must be empty or not exist (default: a temporary folder, kept if something was found)")
@@ -210,7 +223,7 @@ func (a *app) verify(f *verifyFlags) error {
 	switch {
 	case err != nil && errors.As(context.Cause(ctx), &caught):
 		return caught
-	case errors.As(err, &worker) && o.External != "":
+	case errors.As(err, &worker) && worker.External:
 		return &failure{exitConfig, fmt.Errorf("--worker: %w", err)}
 	case errors.As(err, &worker) && slices.Contains([]int{exitUnavailable, exitRefused, exitConfig}, worker.Code):
 		return &failure{worker.Code, err}

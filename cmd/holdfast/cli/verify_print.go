@@ -13,6 +13,7 @@ type verifyJSON struct {
 	Outcome   string              `json:"outcome"` // clean, violation, inconclusive
 	Store     string              `json:"store"`
 	Worker    string              `json:"worker,omitempty"` // what --worker has said about its lock
+	Beside    *verifySidesJSON    `json:"beside,omitempty"`
 	TTLMS     int64               `json:"ttl_ms"`
 	TookMS    int64               `json:"took_ms"`
 	Seed      uint64              `json:"seed"`
@@ -32,6 +33,27 @@ type verifyJSON struct {
 	Notes     []string            `json:"notes"`
 	Histories string              `json:"histories,omitempty"`
 	Shortest  string              `json:"shortest,omitempty"`
+}
+
+// verifySidesJSON is what the two kinds of processes of --beside did.
+type verifySidesJSON struct {
+	Grants  verifySidedJSON `json:"grants"`
+	Changes verifySidedJSON `json:"changes"` // grants of a lock that the other kind had before
+	Faults  verifySidedJSON `json:"faults"`  // of processes
+}
+
+type verifySidedJSON struct {
+	Holdfast int `json:"holdfast"`
+	Worker   int `json:"worker"`
+}
+
+func toSidedJSON(s verify.Sided) verifySidedJSON { return verifySidedJSON{s.Own, s.Worker} }
+
+func toSidesJSON(s *verify.Sides) *verifySidesJSON {
+	if s == nil {
+		return nil
+	}
+	return &verifySidesJSON{toSidedJSON(s.Grants), toSidedJSON(s.Changes), toSidedJSON(s.Faults)}
 }
 
 type verifySpreadJSON struct {
@@ -62,7 +84,8 @@ func toSpreadJSON(s verify.Spread) verifySpreadJSON {
 func toVerifyJSON(r *verify.Result) verifyJSON {
 	f := &r.Figures
 	out := verifyJSON{
-		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, Worker: r.Worker, TTLMS: r.TTL.Milliseconds(),
+		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, Worker: r.Worker, Beside: toSidesJSON(r.Sides),
+		TTLMS:  r.TTL.Milliseconds(),
 		TookMS: r.Took.Milliseconds(), Seed: r.Seed,
 		Grants: f.Grants, PerSecond: f.Rate, Failed: r.Errors, HandOver: toSpreadJSON(f.HandOver),
 		Recovery: toSpreadJSON(f.Recovery),

@@ -39,8 +39,9 @@ func (r *run) exercise(ctx context.Context) {
 	pause(ctx, time.Until(part(faultsFrom)))
 	if len(r.kinds)+len(r.Faults) > 0 {
 		s := newSchedule(r.Seed, r.kinds, r.Faults, r.Processes)
+		s.beside = r.Beside
 		n := 0
-		for next := s.next(); ctx.Err() == nil && (time.Now().Before(part(faultsUntil)) || r.done() < MinFaults &&
+		for next := s.next(); ctx.Err() == nil && (time.Now().Before(part(faultsUntil)) || r.fewFaults() &&
 			time.Now().Before(part(2*faultsUntil))); next = s.next() {
 			var done sync.WaitGroup
 			for _, p := range next.faults {
@@ -53,17 +54,11 @@ func (r *run) exercise(ctx context.Context) {
 		}
 	}
 	pause(ctx, max(time.Until(part(1)), r.ttl))
-	r.await(ctx, r.Duration, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.totals().Grants >= 2*MinGrants
-	})
+	r.await(ctx, r.Duration, r.enoughGrants)
 }
 
-// done returns the number of faults so far.
+// done returns the number of faults so far. Called with r.mu held.
 func (r *run) done() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, k := range r.faults {
 		n += k
 	}
@@ -116,6 +111,9 @@ func (r *run) inject(ctx context.Context, id string, f planned) {
 	}
 	r.mu.Lock()
 	r.faults[f.kind]++
+	if f.own < 0 {
+		r.hit.add(p.external != nil)
+	}
 	now := f.kind + " of " + target
 	r.activeFaults = append(r.activeFaults, now)
 	r.mu.Unlock()
@@ -265,13 +263,13 @@ func (r *run) reportProgress(ctx context.Context, begin time.Time) {
 		case <-tick.C:
 		}
 		r.mu.Lock()
-		t, now := r.totals(), strings.Join(r.activeFaults, ", ")
+		t, n, now := r.totals(), r.done(), strings.Join(r.activeFaults, ", ")
 		r.mu.Unlock()
 		if now != "" {
 			now = "; now " + now
 		}
 		r.Say(fmt.Sprintf("%v: %d grants (%d/s), %d waiting, %d faults%s", time.Since(begin).Round(time.Second), t.Grants,
-			(t.Grants-before)/int64(progressInterval/time.Second), t.Waiting, r.done(), now))
+			(t.Grants-before)/int64(progressInterval/time.Second), t.Waiting, n, now))
 		before = t.Grants
 	}
 }

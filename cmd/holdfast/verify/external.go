@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/relay"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // ports are the usual ports of stores, by the scheme of their URLs.
@@ -70,12 +71,19 @@ func (a address) place() string {
 	return a.scheme + "://" + strings.Join(a.servers, ",") + path
 }
 
+// externalAddress returns the address for External. Beside it the parameters of a Redis URL are those
+// of holdfast.
+func (r *run) externalAddress() (a address, err error) {
+	a, err = parseAddress(r.URL)
+	if base, _, _ := strings.Cut(a.scheme, "+"); r.Beside > 0 && ports[base] == ports["redis"] {
+		a.path, _, _ = strings.Cut(a.path, "?")
+	}
+	return a, err
+}
+
 // reach takes the place of connect for a store that only the worker knows.
 func (r *run) reach(ctx context.Context) error {
-	a, err := parseAddress(r.URL)
-	if err != nil {
-		return err
-	}
+	a := r.address
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	for _, server := range a.servers {
@@ -86,6 +94,7 @@ func (r *run) reach(ctx context.Context) error {
 		_ = c.Close()
 	}
 	r.remote, r.place, r.ttl, r.prefix = len(a.servers) > 0, a.place(), r.TTL, "verify/"+random(4)+"/"
+	var err error
 	if r.kinds, err = checkKinds(r.Kinds, r.remote, r.Faults); err != nil {
 		return err
 	}
@@ -94,10 +103,7 @@ func (r *run) reach(ctx context.Context) error {
 
 // startExternal starts a worker of the user's, with addresses of its own for the store's servers.
 func (r *run) startExternal(i, runNumber int, name string) (*process, error) {
-	a, err := parseAddress(r.URL)
-	if err != nil {
-		return nil, err
-	}
+	a := r.address
 	var through []string
 	var stops []func()
 	stop := func() {
@@ -118,12 +124,14 @@ func (r *run) startExternal(i, runNumber int, name string) (*process, error) {
 		stop()
 		return nil, err
 	}
-	p, err := startProcess(r.Worker(), i, runNumber, name, startOrder{"start", a.at(through), r.ttl.Milliseconds()}, w,
+	cmd := shellCommand(r.External)
+	cmd.Env = open.Environ()
+	p, err := startProcess(cmd, i, runNumber, name, startOrder{"start", a.at(through), r.ttl.Milliseconds()}, w,
 		r.onProgress)
 	if err != nil {
 		stop()
 		w.die()
-		_ = w.rec.Close() // it is empty
+		_ = w.rec.Close() // it has no attempt
 		return nil, err
 	}
 	go func() {

@@ -33,6 +33,12 @@ func runExternal(which string) error {
 	if err != nil {
 		return err
 	}
+	if strings.HasPrefix(which, "rlock") {
+		if u.RawQuery != "" {
+			return fmt.Errorf("the parameters %s are holdfast's", u.RawQuery)
+		}
+		return serveRLock(which, u.Host, in)
+	}
 	w := &testLock{broken: which == "broken", unwinds: which == "unwinds", addr: u.Host, leases: map[int64]*testLease{}}
 	var hello, answer string
 	switch which {

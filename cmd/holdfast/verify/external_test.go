@@ -159,7 +159,10 @@ func TestNotReady(t *testing.T) {
 		"": "context deadline exceeded: ", "x": "",
 	} {
 		for says, after := range map[string]string{"": "", "no route\n": ": no route"} {
-			r, p := &run{Options: Options{External: external}}, &process{name: "p1.1"}
+			r, p := &run{}, &process{name: "p1.1"}
+			if external != "" {
+				p.external = &externalWorker{}
+			}
 			_, _ = p.stderr.Write([]byte(says))
 			err := r.notReady(p)
 			if text := want + "worker process p1.1 is not ready within 1m0s" + after; err.Error() != text ||

@@ -63,6 +63,7 @@ func (r *run) newExternalWorker(name string) (*externalWorker, error) {
 		return nil, err
 	}
 	rec.Process = name
+	rec.Record(history.Event{Kind: history.Run, Target: history.Observed})
 	w := &externalWorker{r: r, rec: rec, open: map[int64]*externalAttempt{}}
 	w.life, w.die = context.WithCancel(context.Background())
 	w.work, w.finish = context.WithCancel(w.life)
@@ -81,6 +82,9 @@ func (w *externalWorker) listen(out io.Reader, onProgress func()) {
 			err = w.heard(lines.Bytes(), at)
 		} else if w.hello, err = parseHello(lines.Bytes()); err == nil {
 			late.Stop()
+			if !w.hello.Queue {
+				w.rec.Record(history.Event{Kind: history.Run, Target: history.Unordered})
+			}
 			w.begin(onProgress)
 		}
 		if err != nil {

@@ -119,6 +119,8 @@ type schedule struct {
 	kinds     []string
 	own       []Fault
 	processes int
+	beside    int   // see Options.Beside: rounds begin with one kind and the other by turns
+	rounds    int   // so far
 	undrawn   []int // kinds not drawn since all were: indices of kinds, then of own
 }
 
@@ -146,6 +148,12 @@ func (s *schedule) next() round {
 		n = 2
 	}
 	free := s.rng.Perm(s.processes)
+	if s.beside > 0 {
+		turn := s.rounds%2 == 1
+		i := slices.IndexFunc(free, func(p int) bool { return (p >= s.processes-s.beside) == turn })
+		free[0], free[i] = free[i], free[0]
+	}
+	s.rounds++
 	for range n {
 		r.faults = append(r.faults, s.draw(free[0]))
 		free = free[1:]

@@ -100,6 +100,9 @@ func figuresOf(events []history.Event, ttl time.Duration) Figures {
 			last = e.T
 		}
 	}
+	if n := len(events); n > 0 && c.waiting > 0 {
+		c.stuckUntil(events[n-1].T)
+	}
 	if last > first {
 		c.f.Rate = float64(c.f.Grants) / time.Duration(last-first).Seconds()
 	}
@@ -165,17 +168,26 @@ func (c *counter) over(id string, a *openCall, t int64) {
 }
 
 func (c *counter) waited(a *openCall, t int64) {
-	c.waiting--
+	if c.waiting--; c.waiting == 0 {
+		c.stuckUntil(t)
+	}
 	c.f.LongestWait = max(c.f.LongestWait, time.Duration(t-a.call))
 }
 
-func (c *counter) granted(a *openCall, t int64) {
-	c.f.Grants++
-	if c.waiting > 0 && t-c.stuck > c.ttl {
+// stuckUntil notes that calls have waited without any grant until t.
+func (c *counter) stuckUntil(t int64) {
+	if t-c.stuck > c.ttl {
 		c.f.LockOuts++
 		c.f.LongestLockOut = max(c.f.LongestLockOut, time.Duration(t-c.stuck))
 	}
 	c.stuck = t
+}
+
+func (c *counter) granted(a *openCall, t int64) {
+	c.f.Grants++
+	if c.waiting > 0 {
+		c.stuckUntil(t)
+	}
 	a.held = true
 	if a.wait {
 		c.waited(a, t)

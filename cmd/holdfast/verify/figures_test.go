@@ -48,6 +48,19 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+// A lock-out that no grant ends counts, too: its calls give up, or wait to the end.
+func TestLockOutWithoutEnd(t *testing.T) {
+	events := []history.Event{
+		{T: 1e9, Kind: history.Acquire, ID: "1", Name: "a", Wait: true},
+		{T: 4e9, Kind: history.Cancelled, ID: "1"},
+		{T: 6e9, Kind: history.Acquire, ID: "2", Name: "a", Wait: true},
+		{T: 8e9, Kind: history.Final, Name: "a"},
+	}
+	if f := figuresOf(events, time.Second); f.LockOuts != 2 || f.LongestLockOut != 3*time.Second {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestSpread(t *testing.T) {
 	var all []time.Duration
 	for i := range 200 {

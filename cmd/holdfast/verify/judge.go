@@ -38,6 +38,7 @@ type Result struct {
 	Short string
 	// What an external worker has said about its lock; "": holdfast's own.
 	Worker string
+	Sides  *Sides // nil without Options.Beside
 
 	url string // its password is in no text
 }
@@ -94,6 +95,10 @@ func (r *run) conclude(ctx context.Context) (*Result, error) {
 		url: r.URL,
 	}
 	res.Faults = counted(r.faults)
+	if r.Beside > 0 {
+		res.Sides = r.sidesOf(events)
+		res.Notes = append(res.Notes, res.Sides.few(len(r.kinds) > 0)...)
+	}
 	res.decide()
 	err = r.keepOrRemove(res)
 	res.Took = time.Since(r.begun)
@@ -286,6 +291,10 @@ func (r *Result) Text() string {
 	}
 	if r.Worker != "" {
 		line("worker", "%s", r.Worker)
+	}
+	if s := r.Sides; s != nil {
+		line("beside it", "holdfast: %d grants, the worker %d; the lock went %d times to holdfast and %d times to the worker",
+			s.Grants.Own, s.Grants.Worker, s.Changes.Own, s.Changes.Worker)
 	}
 	line("grants", "%d, %.0f a second; %d calls failed", f.Grants, f.Rate, r.Errors)
 	line("hand-over", "%s, from a release to the next waiter's grant", f.HandOver)

@@ -35,9 +35,10 @@ type process struct {
 
 // WorkerError reports that a worker process ended by itself.
 type WorkerError struct {
-	Process string
-	Code    int    // its exit code; -1: by a signal
-	Text    string // the end of its standard error
+	Process  string
+	Code     int    // its exit code; -1: by a signal
+	Text     string // the end of its standard error
+	External bool   // it is one of Options.External
 }
 
 // Error returns the end of the worker's standard error, or how it ended.
@@ -133,7 +134,7 @@ func startProcess(cmd *exec.Cmd, index, runNumber int, name string, first any, e
 		if err := p.failure(); err != nil {
 			return nil, err
 		}
-		return nil, &WorkerError{Process: p.name}
+		return nil, &WorkerError{Process: p.name, External: external != nil}
 	}
 	return p, nil
 }
@@ -209,7 +210,7 @@ func (p *process) failure() error {
 	if p.err == nil {
 		return nil
 	}
-	e := &WorkerError{Process: p.name, Code: -1, Text: p.stderr.String()}
+	e := &WorkerError{Process: p.name, Code: -1, Text: p.stderr.String(), External: p.external != nil}
 	var exit *exec.ExitError
 	if errors.As(p.err, &exit) {
 		e.Code = exit.ExitCode()

@@ -31,8 +31,13 @@ type Options struct {
 	Worker func() *exec.Cmd
 
 	// External is the shell's command of another lock's worker, in place of Worker: it has the
-	// protocol that docs/verify.md describes. Clients, Mix and Own do not apply.
+	// protocol that docs/verify.md describes. Clients, Mix and Own do not apply to it.
 	External string
+
+	// Beside is how many of the processes are nevertheless Worker's, at least one less than all. Both
+	// kinds take the same locks, which are mutexes whatever Mix says: the two locks must be one. 0:
+	// none. It needs External and Worker.
+	Beside int
 
 	silence time.Duration // for tests: silenceLimit
 
@@ -80,12 +85,8 @@ func (o Options) withDefaults() Options {
 		_, _ = rand.Read(b[:]) // it cannot fail
 		o.Seed = uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24
 	}
-	if o.External != "" {
-		o.Worker = func() *exec.Cmd {
-			cmd := shellCommand(o.External)
-			cmd.Env = open.Environ()
-			return cmd
-		}
+	if o.Beside > 0 {
+		o.Mix = MixMutex
 	}
 	if o.Say == nil {
 		o.Say = func(string) {}
@@ -110,6 +111,12 @@ func (o *Options) check() error {
 		}
 	}
 	switch {
+	case o.Beside != 0 && o.External == "":
+		return fmt.Errorf("%w number of holdfast's processes %d: there is no other worker beside them", holdfast.ErrInvalid,
+			o.Beside)
+	case o.Beside < 0 || o.Beside >= o.Processes:
+		return fmt.Errorf("%w number of holdfast's processes %d: allowed are 0 to %d, of %d processes in all",
+			holdfast.ErrInvalid, o.Beside, o.Processes-1, o.Processes)
 	case o.TTL < driver.MinTTL || o.TTL > driver.MaxTTL:
 		return fmt.Errorf("%w TTL %v: allowed are %v to %v", holdfast.ErrInvalid, o.TTL, driver.MinTTL, driver.MaxTTL)
 	case o.Mix != MixAll && o.Mix != MixMutex:
@@ -129,7 +136,8 @@ func shortest(ttl time.Duration) time.Duration { return 6 * ttl }
 // run is one Run.
 type run struct {
 	Options
-	store      *open.Store   // nil: External knows it
+	store      *open.Store   // nil: only External knows it
+	address    address       // of the store, for External
 	place      string        // of the store, without credentials
 	ttl        time.Duration // as the store grants it
 	remote     bool          // the workers reach the store through the relay
@@ -155,6 +163,7 @@ type run struct {
 	finishing     bool
 	failures      int
 	faults        map[string]int // injected, by kind
+	hit           Sided          // faults of processes
 	activeFaults  []string       // what is broken now
 	notes         []string
 	followers     sync.WaitGroup
@@ -179,7 +188,12 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	}
 	connect := r.connect
 	if r.External != "" {
-		connect = r.reach
+		if r.address, err = r.externalAddress(); err != nil {
+			return nil, open.Redact(err, r.URL)
+		}
+		if r.Beside == 0 {
+			connect = r.reach
+		}
 	}
 	if err := connect(ctx); err != nil {
 		return nil, open.Redact(err, r.URL)
@@ -316,12 +330,8 @@ func (r *run) prepare() (err error) {
 	r.resource, r.resourceAt = NewResource(r.recRes, r.key), ln.Addr().String()
 	// Until Close; before that it fails only with the machine.
 	go func() { _ = r.resource.Serve(ln) }()
-	about := history.Event{Kind: history.Run, Text: fmt.Sprintf("%s, seed %d, %d processes", r.place, r.Seed, r.Processes),
-		TTL: r.ttl}
-	if r.External != "" {
-		about.Target = history.Observed
-	}
-	r.rec.Record(about)
+	r.rec.Record(history.Event{Kind: history.Run, TTL: r.ttl,
+		Text: fmt.Sprintf("%s, seed %d, %d processes", r.place, r.Seed, r.Processes)})
 	return nil
 }
 

@@ -30,7 +30,7 @@ func (r *run) launch(ctx context.Context) error {
 				if err := p.failure(); err != nil {
 					return err
 				}
-				return &WorkerError{Process: p.name}
+				return &WorkerError{Process: p.name, External: p.external != nil}
 			default:
 			}
 		}
@@ -72,8 +72,8 @@ func (r *run) notReady(p *process) error {
 	if says := p.stderr.String(); says != "" {
 		text += ": " + says
 	}
-	if r.External != "" {
-		return &WorkerError{Process: p.name, Code: -1, Text: text}
+	if p.external != nil {
+		return &WorkerError{Process: p.name, Code: -1, Text: text, External: true}
 	}
 	return fmt.Errorf("%w: %s", context.DeadlineExceeded, text)
 }
@@ -102,7 +102,7 @@ func (r *run) start(i, runNumber int) error {
 }
 
 func (r *run) startWorker(i, runNumber int, name string) (*process, error) {
-	if r.External != "" {
+	if r.External != "" && i < r.Processes-r.Beside {
 		return r.startExternal(i, runNumber, name)
 	}
 	job := Job{
@@ -136,7 +136,7 @@ func (r *run) follow(p *process) {
 	}
 	// No other code records its death.
 	r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
-	worker := &WorkerError{Process: p.name}
+	worker := &WorkerError{Process: p.name, External: p.external != nil}
 	if !errors.As(err, &worker) {
 		err = worker
 	}

@@ -16,6 +16,8 @@ import (
 // cost it its place. Such a fault is a shared one, or one of its own client. Its client may not
 // receive pushes, and a store may pass over a waiter that it cannot reach.
 //
+// An Unordered client has no place in the order: it passes nobody over, and nobody passes it over.
+//
 // O(n log n).
 
 // waiting is an attempt in the queue.
@@ -32,7 +34,7 @@ func (c *checker) arrival() {
 		var served, idle []waiting // granted attempts, and those never granted
 		for _, a := range attempts {
 			h := &c.attempts[a]
-			if !h.wait || h.queued == never || h.granted() && h.token == 0 || h.outcome == Refused {
+			if c.unordered[h.client] || !h.wait || h.queued == never || h.granted() && h.token == 0 || h.outcome == Refused {
 				continue
 			}
 			queued++
@@ -74,7 +76,7 @@ func (c *checker) inversions(name int32, served, idle []waiting) {
 				longest = idle[0]
 			}
 		}
-		if !h.granted() || h.token == 0 {
+		if c.unordered[h.client] || !h.granted() || h.token == 0 {
 			continue
 		}
 		if last >= 0 && c.attempts[last].token > h.token {

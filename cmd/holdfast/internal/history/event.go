@@ -118,7 +118,7 @@ const (
 	// Gauge: Value of Target (goroutines, file descriptors) of Client, at the start and at the end.
 	Gauge
 	// Run: Text describes the run: store, seed, versions. TTL: of all attempts without one. Target:
-	// see Observed.
+	// Observed or Unordered, of Client; of all clients without one.
 	Run
 
 	kinds // the number of kinds, plus one
@@ -166,6 +166,10 @@ func (r Result) String() string {
 // Observed is a Target of Run: the recorder is not the client. It learns of a loss late, so a grant is
 // claimed only up to its last Held.
 const Observed = "observed"
+
+// Unordered is a Target of Run: the requests have no place in the order of arrival. The other
+// clients' are judged among themselves.
+const Unordered = "unordered"
 
 // Kinds of faults with a meaning. Others may have any name.
 const (

@@ -71,6 +71,7 @@ func TestReadBad(t *testing.T) {
 		{`{"t":1,"kind":"released","id":"1","result":"maybe"}`, "allowed are accepted, rejected and unknown"},
 		{`{"t":1,"kind":"released","id":"1"}`, "needs an id and a result"},
 		{`{"t":1,"kind":"acquire","mode":"permits","n":3,"limit":2,"id":"1"}`, "a limit not below n"},
+		{`{"t":1,"kind":"run","target":"other"}`, "can only be observed or unordered"},
 		{`{"t":1,"kind":"run"}{}`, "more than one"},
 		{`[]`, "expected one JSON object, not an array"},
 		{`5`, "expected one JSON object, not a number"},

@@ -169,7 +169,8 @@ func (e *Event) check() error {
 	case Broken:
 		return need(e.Token != 0, "it needs a token")
 	case Run:
-		return need(e.Target == "" || e.Target == Observed, "its target can only be "+Observed)
+		return need(e.Target == "" || e.Target == Observed || e.Target == Unordered,
+			"its target can only be "+Observed+" or "+Unordered)
 	case Gauge, Leader:
 		return need(e.Target != "", "it needs a target")
 	}

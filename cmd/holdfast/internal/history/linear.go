@@ -21,8 +21,8 @@ import (
 // they got.
 //
 // A history is cut into windows by tokens. The order of the grants is known, so a window depends
-// only on earlier grants that may still exist, and their ends. A name without tokens is cut where
-// no operation is pending.
+// only on earlier grants that may still exist, and their ends. uncounted.go cuts a name with grants
+// that have no token.
 
 const maxWindow = 10_000 // operations
 
@@ -34,16 +34,23 @@ const (
 	opDown
 )
 
-// op is an operation of attempt a, with number seq in its window; -1: from before it.
+// op is an operation of attempt a.
 type op struct {
 	kind  opKind
-	seq   int32
+	seq   int32 // the number of its grant in the window, or one of these:
 	a     int32
 	sure  bool // opDown: it did happen
 	mode  driver.Mode
 	n     int32
 	limit int32
 }
+
+// Further values of op.seq.
+const (
+	carried  = -1 // the grant was before the window
+	anywhere = -2 // the grant has no token, and may come at any time
+	nowhere  = -3 // its token is below those of earlier windows
+)
 
 // lockState is the state of one name in a window. It is immutable.
 type lockState struct {
@@ -75,9 +82,8 @@ func (s *lockState) find(a int32) int {
 
 // window is a part of a history that is checked by itself.
 type window struct {
-	init    lockState
-	ops     []porcupine.Operation
-	ordered bool // the successor rule holds
+	init lockState
+	ops  []porcupine.Operation
 }
 
 func (w *window) model() porcupine.Model {
@@ -88,13 +94,17 @@ func (w *window) model() porcupine.Model {
 			i := s.find(o.a)
 			switch {
 			case o.kind == opGrant:
-				if w.ordered && o.seq != s.next || !s.fits(o) {
+				if o.seq != anywhere && o.seq != s.next || !s.fits(o) {
 					return false, s
 				}
 				at, _ := slices.BinarySearchFunc(s.holds, o.a, func(h heldGrant, a int32) int { return cmp.Compare(h.a, a) })
 				holds := make([]heldGrant, 0, len(s.holds)+1)
 				holds = append(append(append(holds, s.holds[:at]...), heldGrant{o.a, o.n, o.mode}), s.holds[at:]...)
-				return true, &lockState{s.next + 1, holds}
+				next := s.next
+				if o.seq != anywhere {
+					next++
+				}
+				return true, &lockState{next, holds}
 			case o.kind == opDown && !o.sure && i < 0:
 				return true, s
 			case i < 0:
@@ -122,14 +132,14 @@ func (w *window) model() porcupine.Model {
 	}
 }
 
-// add puts the operations of attempt a into the window; seq -1: the grant was before it.
+// add puts the operations of attempt a into the window; see op.seq.
 func (w *window) add(c *checker, a, seq int32) {
 	h := &c.attempts[a]
 	put := func(kind opKind, s span, sure bool) {
 		o := &op{kind: kind, sure: sure, a: a, seq: seq, mode: h.mode, n: h.n, limit: h.limit}
 		w.ops = append(w.ops, porcupine.Operation{Input: o, Call: min(s.low, s.high), Return: s.high})
 	}
-	if seq >= 0 {
+	if seq != carried {
 		put(opGrant, c.grantSpan(h), true)
 	} else {
 		i, _ := slices.BinarySearchFunc(w.init.holds, a, func(s heldGrant, a int32) int { return cmp.Compare(s.a, a) })
@@ -154,15 +164,15 @@ const perWindow = maxWindow / 2
 // whose numbers are wanted.
 func (c *checker) windows(list []int32, wanted func(i int) bool, each func(*window)) {
 	high := c.latestEnds(list)
-	var carried []int32 // indices in list of grants that may still exist
+	var older []int32 // indices in list of grants that may still exist
 	for i, from := 0, 0; from < len(list); i++ {
 		to := min(len(list), from+perWindow)
 		begin := c.attempts[list[from]].call
-		carried = slices.DeleteFunc(carried, func(i int32) bool { return high[i] < begin })
+		older = slices.DeleteFunc(older, func(i int32) bool { return high[i] < begin })
 		if wanted(i) {
-			w := &window{ordered: true, ops: make([]porcupine.Operation, 0, 2*(to-from+len(carried)))}
-			for _, i := range carried {
-				w.add(c, list[i], -1)
+			w := &window{ops: make([]porcupine.Operation, 0, 2*(to-from+len(older)))}
+			for _, i := range older {
+				w.add(c, list[i], carried)
 			}
 			for seq, a := range list[from:to] {
 				w.add(c, a, int32(seq))
@@ -176,7 +186,7 @@ func (c *checker) windows(list []int32, wanted func(i int) bool, each func(*wind
 		}
 		for i := from; i < to; i++ {
 			if high[i] >= next {
-				carried = append(carried, int32(i))
+				older = append(older, int32(i))
 			}
 		}
 		from = to
@@ -204,31 +214,6 @@ func (c *checker) latestEnds(list []int32) []int64 {
 		nextAny = min(nextAny, h.grantedAt)
 	}
 	return high
-}
-
-// windowsWithoutTokens cuts a name without tokens where no operation is pending; false if a window
-// became too large.
-func (c *checker) windowsWithoutTokens(list []int32, each func(*window)) bool {
-	list = slices.Clone(list)
-	slices.SortFunc(list, func(x, y int32) int { return cmp.Compare(c.attempts[x].call, c.attempts[y].call) })
-	w := &window{}
-	busy := int64(noProof)
-	for _, a := range list {
-		h := &c.attempts[a]
-		if h.call > busy && len(w.ops) > 0 {
-			w.bound()
-			each(w)
-			w = &window{}
-		}
-		w.add(c, a, 0)
-		busy = max(busy, h.grantedAt, c.endSpan(h).high)
-		if len(w.ops) > maxWindow {
-			return false
-		}
-	}
-	w.bound()
-	each(w)
-	return true
 }
 
 // bound ends operations without a latest time after all others.
@@ -285,8 +270,8 @@ func (c *checker) linearizable() {
 		name := int32(name)
 		if list, ordered := c.ordered(name); ordered {
 			c.windows(list, wanted, check(name))
-		} else if !c.suspects[name] && !c.windowsWithoutTokens(list, check(name)) {
-			c.verdicts[S1].doubt("%q: no tokens, and more than %d operations without a moment at which none was pending",
+		} else if !c.suspects[name] && !c.windowsWithoutTokens(name, check(name)) {
+			c.verdicts[S1].doubt("%q: not all grants have tokens, and more than %d operations cannot be told apart",
 				c.names[name], maxWindow)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // Broken, or the end of the last proved lease less the margin. It is claimed (C) from its answer
 // until its Release, its Lost (since when the library would have reported it), its client's end,
 // its Broken. A stopped process claims only until its stop, and at each later Held. If none of
-// these ends it, C lasts until the client's last event. In an Observed history C ends with the last
+// these ends it, C lasts until the client's last event. C of an Observed client ends with the last
 // Held. Intervals are half-open.
 //
 //   - S1: two G of exclusive grants of one name overlap.
@@ -48,7 +48,7 @@ func (c *checker) claimedUntil(h *attempt) int64 {
 			end = min(end, max(since, h.lastHeld+1), m.lost) // no grace for a Held
 		}
 	}
-	if c.observed {
+	if c.observed[h.client] {
 		end = min(end, max(h.grantedAt, h.lastHeld+1))
 	}
 	if end == never {

@@ -25,9 +25,10 @@ type table struct {
 	own         [][]taken // of each client: its own faults, in order
 	leaders     []int64
 	deaths      int
-	hasEndState bool  // the end state was read
-	observed    bool  // see Observed
-	end         int64 // T of the last event
+	hasEndState bool   // the end state was read
+	observed    []bool // of each client: see Observed
+	unordered   []bool // of each client: see Unordered
+	end         int64  // T of the last event
 
 	malformed []string
 	orphans   int
@@ -113,6 +114,7 @@ type builder struct {
 	open        [][]int32 // attempts of each client that may have more events
 	byFault     map[string]int
 	stopTargets map[string]string // of the stops under way: the target of each
+	marks       []ref             // the Run events with a Target
 	ttl         time.Duration
 	last        int32 // the client of the previous event
 }
@@ -129,6 +131,7 @@ func newTable(events []Event) *table {
 	if len(events) > 0 {
 		b.end = events[len(events)-1].T
 	}
+	b.mark()
 	b.own = make([][]taken, len(b.clients))
 	slices.SortStableFunc(b.faults, func(x, y fault) int { return cmp.Compare(x.begin, y.begin) })
 	for i := range b.faults {
@@ -252,7 +255,9 @@ func (b *builder) add(e *Event, r ref) {
 		if e.TTL != 0 {
 			b.ttl = e.TTL
 		}
-		b.observed = b.observed || e.Target == Observed
+		if e.Target != "" {
+			b.marks = append(b.marks, r)
+		}
 	}
 }
 
