@@ -58,6 +58,7 @@ local function forget()
 end
 
 local getHold -- returns token, lease end, keep time, since, n, owner of a group's grant
+local getPlace -- returns deadline, time of joining, minimum hold, mode, n, owner of a waiter
 
 --FORMAT
 local function put()
@@ -194,11 +195,10 @@ local function putPlace(id, deadline, joined, hold, mode, n, owner, number)
   end
   write('HSET', KM, 'w' .. id, fmt('%016.0f%016.0f%016.0f', deadline, joined, hold) .. mode .. fmt('%010.0f', n) .. owner)
   reach = max(reach, deadline)
-  stay(id, mode, n, owner)
+  stay(id, mode, n, owner, joined)
 end
 
--- getPlace returns deadline, time of joining, minimum hold, mode, n, owner of a waiter.
-local function getPlace(id)
+getPlace = function(id)
   local r = call('HGET', KM, 'w' .. id)
   if not r then return end
   local _, to = find(r, '^%d+')

@@ -27,8 +27,8 @@ local function admits(mode, n, id) return true end
 local function nextOf(id) return id end
 
 -- stay puts a waiter into the other library's queue, or keeps it there; quit takes it out. owner: as in
--- give.
-local function stay(id, mode, n, owner) end
+-- give; joined: when it came.
+local function stay(id, mode, n, owner, joined) end
 local function quit(id) end
 
 -- beat keeps a waiter in the other library's queue, and reports whether it was there.

@@ -42,24 +42,27 @@ local function nextOf(id)
   return ours((first())) or id
 end
 
--- signOfLife gives a waiter of ours its time: its own share, and those of Redisson's before it. Without
--- these it would be over when they leave.
-local function signOfLife(q, z, h)
-  local till = floor(now / 1000) + WAIT
+-- signOfLife gives a waiter of ours its time, from the sign of life on, or from the time of the nearest
+-- client of Redisson before it. The shares of such clients began when they came. So they shrink while
+-- all wait, but when a client leaves, it subtracts its whole share. What has gone by is added for that.
+local function signOfLife(q, z, h, joined)
+  local ms, before = floor(now / 1000), nil
   for _, other in ipairs(call('LRANGE', q, 0, -1)) do
     if other == h then break end
-    if not ours(other) then till = till + THEIRS end
+    if not ours(other) then before = other end
   end
+  local till = ms + WAIT
+  if before then till = max(ms, num(call('ZSCORE', z, before) or 0)) + max(ms - floor(joined / 1000), 0) + WAIT end
   write('ZADD', z, fmt('%.0f', till), h)
 end
 
-local function stay(id, mode, n, owner)
+local function stay(id, mode, n, owner, joined)
   if not FAIR then attend(field(owner, 1)) end
   if not FAIR or mode ~= 'x' or n ~= 1 then return end
   local h, q, z = holder(id), queue()
   write('HSET', KM, 'f' .. h, id)
   if not call('LPOS', q, h) then write('RPUSH', q, h) end
-  signOfLife(q, z, h)
+  signOfLife(q, z, h, joined)
 end
 
 local function quit(id)
@@ -80,8 +83,9 @@ end
 local function beat(id)
   if not FAIR then return true end
   local h, q, z = holder(id), queue()
-  if not call('ZSCORE', z, h) then return false end
-  signOfLife(q, z, h)
+  local _, joined = getPlace(id)
+  if not joined or not call('ZSCORE', z, h) then return false end
+  signOfLife(q, z, h, joined)
   return true
 end
 

@@ -44,8 +44,6 @@ var scan string
 // A waiter in the queue of an RFairLock is waited for as long as signOfLife, and gives a sign of life
 // every beat. So the session may be late by a second.
 const (
-	fairLockWaitTimeout = 5 * time.Minute // Redisson's default
-
 	signOfLife = 1800 * time.Millisecond
 	beat       = 600 * time.Millisecond
 )
@@ -56,8 +54,8 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 	if cfg == nil {
 		cfg = new(Config)
 	}
-	constants := fmt.Sprintf("local FENCED, FAIR, PLAIN, WAIT, THEIRS = %t, %t, %t, %d, %d\n", cfg.Fenced, cfg.Fair,
-		cfg.PlainSemaphores, signOfLife.Milliseconds(), fairLockWaitTimeout.Milliseconds())
+	constants := fmt.Sprintf("local FENCED, FAIR, PLAIN, WAIT = %t, %t, %t, %d\n", cfg.Fenced, cfg.Fair,
+		cfg.PlainSemaphores, signOfLife.Milliseconds())
 	f := &redislock.Format{
 		Name: "redisson",
 		Lua:  constants + strings.Replace(format, "--FAIR\n", fair, 1),

@@ -72,7 +72,7 @@ func (z *scene) wrong() string {
 		return "Inspect: " + err.Error()
 	}
 	for _, h := range rec.Holders {
-		if !h.Kept && (z.kind != formatted || h.Info != `{"prog":"Redisson"}`) {
+		if !h.Kept && (z.kind != formatted || !strings.Contains(h.Info, `"prog":"Redisson"`)) {
 			return fmt.Sprintf("held without a request: %+v", rec)
 		}
 		if err := z.Break(z.ctx, z.name, h.Token); err != nil {

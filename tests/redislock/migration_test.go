@@ -137,9 +137,19 @@ func (p *pair) one(t testing.TB, name string, token uint64, waiting int) {
 func gets(t testing.TB, s driver.Session, r *driver.Request, reply driver.Reply) uint64 {
 	t.Helper()
 	for reply.Token == 0 {
-		token := woken(t, reply)
-		if token != 0 {
-			return token
+		retry := reply.Retry
+		if retry == 0 {
+			retry = soon
+		}
+		select {
+		case token := <-reply.Wake:
+			if token != 0 {
+				return token
+			}
+		case <-time.After(retry):
+			if reply.Retry == 0 {
+				t.Fatalf("not woken in %v", soon)
+			}
 		}
 		until(t, "it is answered", func() bool {
 			again, err := s.Acquire(within(t, soon), r)
