@@ -3,6 +3,7 @@ package redislock
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -154,4 +155,8 @@ func decodeRecord(name string, v Value) (driver.Record, error) {
 // senseless is the error of a description that none of our scripts gives.
 func senseless(name string, v Value) error {
 	return fmt.Errorf("%w: %q: the server's description makes no sense: %.200s", driver.ErrDamaged, name, fmt.Sprint(v))
+}
+
+func micros(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), math.MaxInt64/int64(time.Microsecond))) * time.Microsecond
 }

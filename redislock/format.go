@@ -89,8 +89,8 @@ func (b *Backend) checkPermits(req *driver.Request) error {
 	if b.format == nil || b.format.MostPermits == 0 || req.Mode != driver.Permits || req.N <= b.format.MostPermits {
 		return nil
 	}
-	return fmt.Errorf("%w number of permits %d: %s allows 1 to %d for one request", driver.ErrInvalid, req.N, b.format.Name,
-		b.format.MostPermits)
+	return fmt.Errorf("%w number of permits %d: %s allows 1 to %d for one request", driver.ErrInvalid, req.N,
+		b.format.Name, b.format.MostPermits)
 }
 
 // kindOf returns what a request of this mode makes of a name.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -394,8 +393,4 @@ func (b *Backend) runAll(ctx context.Context, calls []Call) error {
 		calls = calls[n:]
 	}
 	return nil
-}
-
-func micros(n int64) time.Duration {
-	return time.Duration(min(max(n, 0), math.MaxInt64/int64(time.Microsecond))) * time.Microsecond
 }

@@ -49,7 +49,8 @@ var (
 	judgeServer  = testenv.Shared(func(t testing.TB) *testenv.RedisServer { return testenv.Redis(t) })
 	redisCluster = testenv.Shared(func(t testing.TB) *testenv.RedisClusterServers {
 		// No test needs a failover, and a busy machine must not cause one.
-		return testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Args: []string{"--cluster-node-timeout", "15000"}})
+		return testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true,
+			Args: []string{"--cluster-node-timeout", "15000"}})
 	})
 )
 

@@ -2,7 +2,7 @@ package redisson
 
 import (
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -32,14 +32,25 @@ type Config struct {
 	PlainSemaphores bool
 }
 
-//go:embed format.lua
-var format string
+//go:embed *.lua
+var files embed.FS
 
-//go:embed fair.lua
-var fair string
+// parts are the files that make the functions of the format, in their order.
+var parts = []string{"format", "messages", "fair", "turns", "others", "changes"}
 
-//go:embed scan.lua
-var scan string
+// text returns the text of files, one after the other.
+func text(names ...string) string {
+	var all strings.Builder
+	for _, name := range names {
+		b, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err) // cannot happen: the file is embedded
+		}
+		all.WriteString("\n")
+		all.Write(b)
+	}
+	return all.String()
+}
 
 // A waiter in the queue of an RFairLock is waited for as long as signOfLife, and gives a sign of life
 // every beat. So the session may be late by a second.
@@ -58,8 +69,8 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 		cfg.PlainSemaphores, signOfLife.Milliseconds())
 	f := &redislock.Format{
 		Name: "redisson",
-		Lua:  constants + strings.Replace(format, "--FAIR\n", fair, 1),
-		Scan: scan,
+		Lua:  constants + text(parts...),
+		Scan: text("scan"),
 		Tag:  tag,
 
 		MostPermits: mostPermits(cfg),

@@ -1,0 +1,90 @@
+-- Whose turn it is: whether a request of ours may be granted beside Redisson's holders and waiters.
+
+-- strangers reports whether more listen to a channel at this server than sessions of ours. In a Cluster
+-- each session of ours is subscribed twice, and a client in Java once, in one way or the other.
+local function strangers(channel)
+  local n = call('PUBSUB', 'NUMSUB', channel)[2]
+  if CLUSTER then n = max(n, optional('PUBSUB', 'SHARDNUMSUB', channel)[2] or 0) end
+  return n > call('ZCOUNT', attendants(), fmt('%.0f', now), '+inf')
+end
+
+-- A name that our waiters hand on among themselves would never be free for Redisson's clients. So now
+-- and then it is free for all, and for GRACE our own waiters leave it to them. If nobody took it, it is
+-- free half as often from then on. m has three numbers: j, how often in a row it was handed on; w, how
+-- often in a row nobody took it; y, until when it is left alone.
+local GRACE = 25000
+
+local function yields()
+  local what = more and 'permits' or freed
+  if FAIR or not what or not more and typeOf() ~= 'none' then return false end
+  local times, wasted = write('HINCRBY', KM, 'j', 1), call('HGET', KM, 'w')
+  if times <= 3 * 2 ^ num(wasted or 0) then return false end
+  if not strangers(channelOf(what)) then
+    -- In a Cluster they may listen at another server.
+    if not CLUSTER or not wasted and times <= 48 then return false end
+    wasted = wasted or 4
+  end
+  write('HSET', KM, 'j', 0, 'w', math.min((wasted or 0) + 1, 12), 'y', fmt('%.0f', now + GRACE))
+  return true
+end
+
+-- yielded returns for how many microseconds the name is still left to Redisson's clients.
+local function yielded()
+  if FAIR or not line then return 0 end
+  return max(num(call('HGET', KM, 'y') or 0) - now, 0)
+end
+
+-- taken notes that a client of Redisson has the name.
+local function taken()
+  if line and not FAIR and call('HGET', KM, 'w') ~= '0' then write('HSET', KM, 'w', 0, 'y', 0) end
+end
+
+local function admits(mode, n, id)
+  local t = unlike(typeOf())
+  if mode == 'p' then
+    if t == 'hash' then return false end
+    if t == 'none' then create() end
+    reclaim()
+    if not PLAIN and call('ZCARD', zset()) > used then taken() end
+    return free() >= n and yielded() == 0
+  end
+  if t == 'none' or t == 'hash' and mend() then return yielded() == 0 and (mode == 's' or n ~= 1 or may(id)) end
+  if not was then taken() end
+  return mode == 's' and t == 'hash' and call('HGET', KN, 'mode') == 'read'
+end
+
+local function claim(mode, n, token)
+  if mode ~= 'x' then return token end
+  writes = n == 2
+  if writes then return token end
+  local key = prefixed('redisson_lock_token')
+  local v = redis.pcall('GET', key)
+  if not v and not FENCED then return token end
+  if v and (type(v) ~= 'string' or not find(v, '^%d+$')) then damaged(key, 'it is no fencing token') end
+  token = max(token, num(v or 0) + 1)
+  if token > num(MAXTOKEN) then damaged(key, 'no token is larger') end
+  write('SET', key, fmt('%.0f', token))
+  last = token
+  return token
+end
+
+-- conflict also makes a semaphore of Redisson one of ours.
+local function conflict(mode, n, limit_)
+  local t = unlike(typeOf())
+  if mode ~= 'p' then
+    if t == 'string' then return 'it is a semaphore or latch of Redisson' end
+    if t == 'hash' and st == 'F' and not mend() then
+      local rw = call('HGET', KN, 'mode')
+      if mode == 'x' and n == 1 and rw then return 'it is a read/write lock of Redisson' end
+      if (mode == 's' or n == 2) and not rw then return 'it is a lock of Redisson' end
+    end
+    return
+  end
+  if t == 'hash' then return 'it is a lock of Redisson' end
+  if st ~= 'F' and st ~= 'P' or st == 'F' and t == 'none' and limit_ == 0 then return end
+  if st == 'F' then
+    forget()
+    st, used, count, set, dirty = 'P', 0, 0, true, true
+  end
+  limit = total() or limit > 0 and limit or limit_ > 0 and limit_ or 2 ^ 30
+end
