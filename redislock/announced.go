@@ -113,7 +113,7 @@ func (e *announcements) open(l *announcement, channel string) {
 	defer cancel()
 	heard := func(string) { e.in.announcedBy(l) }
 	again := func() { e.in.announcedBy(l) }
-	stop, err := e.in.b.conn.Subscribe(ctx, channel, heard, again)
+	stop, err := e.in.b.conn.SubscribeMany(ctx, channel, heard, again)
 	if err == nil {
 		l.stops = append(l.stops, stop)
 		if e.in.b.cluster {

@@ -51,6 +51,13 @@ type Conn interface {
 	Close() error
 }
 
+// ManySubscriber is an optional interface of a Conn, for a Format: a session then listens to a channel
+// for each name that it waits for.
+type ManySubscriber interface {
+	// SubscribeMany is Conn.Subscribe for one of many channels. They have no connections of their own.
+	SubscribeMany(ctx context.Context, channel string, message func(payload string), again func()) (stop func(), err error)
+}
+
 // Script is a Lua script.
 type Script struct {
 	Text string

@@ -241,6 +241,16 @@ func (x *exchanger) Subscribe(ctx context.Context, channel string, message func(
 	return subscribe(ctx, x.Conn.Subscribe, channel, message, again)
 }
 
+// SubscribeMany implements ManySubscriber, with Subscribe if the Conn does not.
+func (x *exchanger) SubscribeMany(ctx context.Context, channel string, message func(string), again func()) (
+	func(), error) {
+	by := x.Conn.Subscribe
+	if m, ok := x.Conn.(ManySubscriber); ok {
+		by = m.SubscribeMany
+	}
+	return subscribe(ctx, by, channel, message, again)
+}
+
 // SubscribeShard implements Conn.SubscribeShard.
 func (x *exchanger) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (
 	func(), error) {

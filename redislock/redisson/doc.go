@@ -40,7 +40,8 @@
 //   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.
 //   - RFairLock has one queue for Go and Java, which relies on the clocks of the clients in Java: see
 //     Config.Fair.
-//   - A session that waits has a connection for each name that it waits for, in a Cluster two.
+//   - A session listens to a channel for each name that it waits for. With rueidisconn they share its
+//     connection; with goredisconn each has one, in a Cluster two.
 //   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check]. While the slot of a
 //     name moves, the server refuses requests for the name, also renewals: a lease may end.
 //

@@ -35,9 +35,32 @@ func (c *conn) Subscribe(ctx context.Context, channel string, message func(strin
 // server: there may be many such channels.
 func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("ssubscribe", message, again)
+	s.receive = c.sharing(s, channel,
+		func(b rueidis.Builder) rueidis.Completed { return b.Ssubscribe().Channel(channel).Build() },
+		func(b rueidis.Builder) rueidis.Completed { return b.Sunsubscribe().Channel(channel).Build() })
+	s.watch = c.watch(s, channel, true)
+	return c.subscribe(ctx, s)
+}
+
+// SubscribeMany implements redislock.ManySubscriber. It shares the connection for requests.
+func (c *conn) SubscribeMany(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+	s := newSubscription("subscribe", message, again)
+	s.receive = c.sharing(s, channel,
+		func(b rueidis.Builder) rueidis.Completed { return b.Subscribe().Channel(channel).Build() },
+		func(b rueidis.Builder) rueidis.Completed { return b.Unsubscribe().Channel(channel).Build() })
+	if !c.Cluster() { // there every server forwards messages
+		s.watch = c.watch(s, channel, false)
+	}
+	return c.subscribe(ctx, s)
+}
+
+// sharing returns the receive of a subscription that shares the connection for requests.
+func (c *conn) sharing(s *subscription, channel string, begin, end func(rueidis.Builder) rueidis.Completed) func(
+	context.Context) error {
+	s.shared = true
 	at := c.client
-	s.receive = func(ctx context.Context) error {
-		err := at.Receive(ctx, at.B().Ssubscribe().Channel(channel).Build(), s.take)
+	return func(ctx context.Context) error {
+		err := at.Receive(ctx, begin(at.B()), s.take)
 		from := at
 		at = c.client
 		if e, ok := rueidis.IsRedisErr(err); ok {
@@ -53,13 +76,11 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortLimit)
 			defer cancel()
 			if answersPing(ctx, from, channel) { // else it hands over to no waiter until the place expires
-				_ = from.Do(ctx, from.B().Sunsubscribe().Channel(channel).Build()).Error()
+				_ = from.Do(ctx, end(from.B())).Error()
 			}
 		}
 		return err
 	}
-	s.watch = c.watch(s, channel, true)
-	return c.subscribe(ctx, s)
 }
 
 // count counts the subscribers of a channel at the server that takes writes.
@@ -90,6 +111,7 @@ const shortLimit = time.Second
 
 type subscription struct {
 	kind    string // of the server's confirmation
+	shared  bool   // it shares the connection for requests
 	receive func(ctx context.Context) error
 	watch   *listening.Watch // may be nil
 	message func(string)
@@ -124,7 +146,7 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		s.stopped = true
 		s.mu.Unlock()
 		cancel()
-		if s.kind == "ssubscribe" { // the channel may be subscribed to again, on the same connection
+		if s.shared { // the channel may be subscribed to again, on the same connection
 			t := time.NewTimer(2 * shortLimit)
 			defer t.Stop()
 			select {

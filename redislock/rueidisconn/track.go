@@ -14,7 +14,10 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-var _ redislock.Tracker = (*conn)(nil)
+var (
+	_ redislock.Tracker        = (*conn)(nil)
+	_ redislock.ManySubscriber = (*conn)(nil)
+)
 
 // trackCheck is how often Track asks whether its connections live and all servers are tracked.
 const trackCheck = 2 * time.Second

@@ -1,0 +1,35 @@
+package redislock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// TestRedissonManyNames: a session that waits for many names, and so listens to many channels, has a
+// few connections. Each waiter is woken.
+func TestRedissonManyNames(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(nil, long)
+	const many = 100
+	asked, replies := make([]*driver.Request, many), make([]driver.Reply, many)
+	for i := range many {
+		name := fmt.Sprint("many/", i)
+		m.do("HSET", name, "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1") // Java has it
+		m.do("PEXPIRE", name, "60000")
+		asked[i] = exclusive(name)
+		replies[i] = acquire(t, a, asked[i])
+	}
+	list, err := m.client.Do(t.Context(), m.client.B().Arbitrary("CLIENT", "LIST").Build()).ToString()
+	if n := strings.Count(list, "\n"); err != nil || n > 8 {
+		t.Errorf("%d connections, %v; want a few", n, err)
+	}
+	for i, r := range asked {
+		m.do("DEL", r.Name)
+		m.do("PUBLISH", "redisson_lock__channel:{"+r.Name+"}", "0")
+		gets(t, a, r, replies[i])
+	}
+}
