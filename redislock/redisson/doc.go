@@ -60,7 +60,7 @@
 //	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan
 //	  +lindex +lpop +lpos +lrange +lrem +rpush
 //	  +hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan
-//	  +zadd +zrem +zcard +zcount +zincrby +zrank +zscore +zrange +zrangebyscore
+//	  +zadd +zrem +zcard +zcount +zrank +zscore +zrange +zrangebyscore
 //
 // In a Cluster (only go-redis needs command):
 //
@@ -71,7 +71,7 @@
 //	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan
 //	  +lindex +lpop +lpos +lrange +lrem +rpush
 //	  +hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan
-//	  +zadd +zrem +zcard +zcount +zincrby +zrank +zscore +zrange +zrangebyscore
+//	  +zadd +zrem +zcard +zcount +zrank +zscore +zrange +zrangebyscore
 //
 // Source: Redisson 4.7.0 and its changes since 3.24.1; docs/redisson.md has the support table.
 package redisson

@@ -2,7 +2,7 @@
 -- The first of them is waited for until its time. The time of each includes how long all before it may
 -- be waited for: when a client leaves, it subtracts its own share from the times of those behind it.
 -- FAIR: a mutex is an RFairLock. WAIT: for how many milliseconds a waiter of ours is waited for without
--- a sign of life. THEIRS: the same of Redisson's, its fairLockWaitTimeout.
+-- a sign of life.
 
 local vacated -- a waiter has left the queue
 
@@ -65,17 +65,12 @@ local function stay(id, mode, n, owner, joined)
   signOfLife(q, z, h, joined)
 end
 
+-- The times of those behind it stay: nearly nothing of a waiter of ours is in them.
 local function quit(id)
   if not FAIR then return end
   local h, q, z = holder(id), queue()
   if write('HDEL', KM, 'f' .. h) == 0 then return end
-  local at = call('LPOS', q, h)
-  if at then
-    for _, other in ipairs(call('LRANGE', q, at + 1, -1)) do
-      if not ours(other) and call('ZSCORE', z, other) then write('ZINCRBY', z, -WAIT, other) end
-    end
-    write('LREM', q, 1, h)
-  end
+  write('LREM', q, 1, h)
   write('ZREM', z, h)
   vacated = true
 end

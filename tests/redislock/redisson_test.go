@@ -23,7 +23,7 @@ const (
 
 	redissonCommands = "+get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan +lindex +lpop +lpos +lrange +lrem +rpush " +
 		"+hget +hset +hdel +hexists +hincrby +hgetall +hlen +hscan " +
-		"+zadd +zrem +zcard +zcount +zincrby +zrank +zscore +zrange +zrangebyscore"
+		"+zadd +zrem +zcard +zcount +zrank +zscore +zrange +zrangebyscore"
 )
 
 // TestConformanceRedisson runs the suite with Redisson's keys beside the record of each name.
