@@ -83,7 +83,7 @@ var redis = []Mutant{
 	{
 		ID: "redis-permits-uncounted", Store: Redis, Class: in(history.S5),
 		Bug: "any number of permits is granted as long as one is free",
-		Edits: []Edit{{"redislock/lua/common.lua", `if mode == 'p' then return used + n <= limit end`,
+		Edits: []Edit{{"redislock/lua/common.lua", `if mode == 'p' then return used + n <= limit and admits(mode, n) end`,
 			`if mode == 'p' then return used < limit end`}},
 	},
 	{
