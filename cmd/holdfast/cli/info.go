@@ -180,7 +180,7 @@ func detail(kind string, h *holdfast.Holder, wide bool) []string {
 		name = "(kept) " + name
 	}
 	cells := []string{
-		name, mode(kind, h), orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), leaseLeft(h), renewedText(h),
+		name, mode(kind, h), orDash(show(h.Program), h.Program), heldFor(h), leaseLeft(h), renewedText(h),
 		tokenText(h.Token), orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels)),
 	}
 	if wide {
