@@ -125,7 +125,7 @@ func (a *app) describe(r *holdfast.Record, acts []string, wide bool, long time.D
 	case "semaphore":
 		rows = append(rows, []string{"permits", fmt.Sprintf("%d of %d in use", used(r), r.Limit)})
 		if r.LimitSet {
-			rows = append(rows, []string{"limit", `set by an operator; "sem limit --clear" removes it`})
+			rows = append(rows, []string{"limit", `set: it stays until "sem limit --clear" removes it`})
 		}
 	case "latch":
 		rows = append(rows, []string{"count", fmt.Sprintf("%d left", r.Count)})
