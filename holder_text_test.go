@@ -15,6 +15,7 @@ func TestHolderOfOthersIsOneLine(t *testing.T) {
 			Note: "release 12"},
 		`"a\x1b[2J\nroot@db: b" ("a\x1b[2J\nroot@db: b"@"a\x1b[2J\nroot@db: b":1) "a\x1b[2J\nroot@db: b" for 0s`: {
 			Host: evil, PID: 1, User: evil, Program: evil, Note: evil},
+		`another program "b7033f2a:1"`: {Program: "Redisson", Note: "b7033f2a:1", Undated: true},
 	} {
 		h.Since = time.Now()
 		if got := h.String(); got != what {

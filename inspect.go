@@ -25,9 +25,13 @@ type Holder struct {
 	Shared  bool          // holds or wants the lock for reading
 	Permits int           // of a semaphore; 1 otherwise
 	Token   uint64        // fencing token; 0 for a waiter
-	Since   time.Time     // when it was granted, or joined the queue
+	Since   time.Time     // when it was granted, or joined the queue; see Undated
 	Left    time.Duration // until it expires unless renewed; 0 if another program's is not known
 	Kept    bool          // released, but the name is kept for a minimum hold
+
+	// Undated says that another program made the grant, and that the store does not know when. Since is
+	// then the time of the reading.
+	Undated bool
 
 	// Lease is how long the grant or place lasts after a renewal, as its client says; Lease less Left
 	// is how long ago the last renewal was. 0: not known. Stores whose leases end with a session
@@ -52,7 +56,9 @@ func (h *Holder) String() string {
 	if h.Note != "" {
 		fmt.Fprintf(&b, " %q", h.Note)
 	}
-	fmt.Fprintf(&b, " for %v", round(time.Since(h.Since)))
+	if !h.Undated {
+		fmt.Fprintf(&b, " for %v", round(time.Since(h.Since)))
+	}
 	return b.String()
 }
 
@@ -217,6 +223,7 @@ func holder(h *driver.Holder) *Holder {
 		Command: i.Command, Lease: millis(i.LeaseMS), MaxHold: millis(i.HoldMS),
 		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
+		Undated: h.Age == 0 && i.Host == "" && i.PID == 0,
 	}
 }
 

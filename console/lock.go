@@ -148,7 +148,7 @@ func (s *snapshot) lockPage(r *holdfast.Record, now time.Time, mayChange bool) l
 	case "semaphore":
 		fact("permits", strconv.Itoa(used(r))+" of "+strconv.Itoa(r.Limit)+" in use")
 		if r.LimitSet {
-			fact("limit", "set by an operator")
+			fact("limit", "set, until it is cleared")
 		}
 	case "latch":
 		fact("count", strconv.FormatInt(r.Count, 10)+" to go")
@@ -169,7 +169,7 @@ func (s *snapshot) lockPage(r *holdfast.Record, now time.Time, mayChange bool) l
 }
 
 func (s *snapshot) card(r *holdfast.Record, h *holdfast.Holder, now time.Time, mayBreak bool) card {
-	c := card{Who: who(h), Host: h.Host, Mode: mode(r.Kind, h), Age: short(now.Sub(h.Since)), Lease: s.leaseOf(h),
+	c := card{Who: who(h), Host: h.Host, Mode: mode(r.Kind, h), Age: heldFor(h, now), Lease: s.leaseOf(h),
 		Token: tokenText(h.Token), Kept: h.Kept}
 	if h.Host != "" {
 		c.HostLink = query{Host: h.Host, Sort: "pain"}.link(1)

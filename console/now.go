@@ -214,7 +214,7 @@ func (s *snapshot) row(r *holdfast.Record, now time.Time, stuck bool) row {
 	}
 	if len(r.Holders) > 0 {
 		h := &r.Holders[0]
-		x.HasOne, x.Holder, x.More, x.Held = true, who(h), len(r.Holders)-1, short(now.Sub(h.Since))
+		x.HasOne, x.Holder, x.More, x.Held = true, who(h), len(r.Holders)-1, heldFor(h, now)
 		x.Labels = labels(h.Labels)
 		if h.Program != "" {
 			x.What = shown(h.Program)

@@ -78,6 +78,14 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dd %dh", s/86400, s%86400/3600)
 }
 
+// heldFor returns how long h has held or waited. A store may not know this for another program's grant.
+func heldFor(h *holdfast.Holder, now time.Time) string {
+	if h.Undated {
+		return "unknown"
+	}
+	return short(now.Sub(h.Since))
+}
+
 // plural returns 1 lock, 2 locks.
 func plural(n int, word string) string {
 	if n == 1 {

@@ -305,7 +305,7 @@ type Holder struct {
 	Mode  Mode
 	N     int
 	Token uint64        // 0 for a waiter
-	Age   time.Duration // since the grant, or since it joined the queue; store's clock
+	Age   time.Duration // since the grant, or since it joined the queue; store's clock; 0: may be unknown
 	Left  time.Duration // until lease, kept time or place expires; 0: unknown
 	Kept  bool          // released, but the name is kept for a minimum hold
 	Info  string        // an encoded Info

@@ -14,7 +14,8 @@
 // fencing tokens, and texts for people. Beside it are Redisson's keys, which are the name itself and
 // those that Redisson makes of it. Every script changes both in one step. A lock is granted only if
 // Redisson's keys allow it. A grant that Redisson's keys no longer have has ended: a forceUnlock in
-// Java, or a deleted key, is told to the holder as a loss.
+// Java, or a deleted key, is told to the holder as a loss at its next renewal, within a third of its
+// TTL. Another client may have the lock before that.
 //
 // The end of a lock is announced on Redisson's channels, in a Cluster with PUBLISH and SPUBLISH. A
 // session that waits listens there.

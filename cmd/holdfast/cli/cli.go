@@ -95,7 +95,8 @@ processes):
   redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///PATH
       ?replicas=N grants a lock only if N replicas of the server record it within
       &replica-timeout=500ms (at most a third of --ttl)
-      ?dialect=redisson shares locks with Java's Redisson (also with sentinels, or a Cluster)
+      ?dialect=redisson shares locks with Java's Redisson (also with sentinels, or a Cluster);
+      &mutex=fenced or &mutex=fair, and &semaphore=plain, choose among its kinds of locks
   redis+sentinel://HOST[:PORT][,HOST...]/MASTER[/DB], rediss+sentinel://...
   redis+cluster://HOST[:PORT][,HOST...], rediss+cluster://...
   redis+quorum://HOST,HOST,HOST[,...][?quarantine=1m], rediss+quorum://...

@@ -125,7 +125,7 @@ func (a *app) describe(r *holdfast.Record, acts []string, wide bool, long time.D
 	case "semaphore":
 		rows = append(rows, []string{"permits", fmt.Sprintf("%d of %d in use", used(r), r.Limit)})
 		if r.LimitSet {
-			rows = append(rows, []string{"limit", `set by an operator; "sem limit --clear" removes it`})
+			rows = append(rows, []string{"limit", `set: it stays until "sem limit --clear" removes it`})
 		}
 	case "latch":
 		rows = append(rows, []string{"count", fmt.Sprintf("%d left", r.Count)})
@@ -180,7 +180,7 @@ func detail(kind string, h *holdfast.Holder, wide bool) []string {
 		name = "(kept) " + name
 	}
 	cells := []string{
-		name, mode(kind, h), orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), leaseLeft(h), renewedText(h),
+		name, mode(kind, h), orDash(show(h.Program), h.Program), heldFor(h), leaseLeft(h), renewedText(h),
 		tokenText(h.Token), orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels)),
 	}
 	if wide {

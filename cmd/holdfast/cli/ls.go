@@ -257,7 +257,7 @@ func row(r *holdfast.Record, wide bool) []string {
 	holder, program, held, left, note, labels := "-", "-", "-", "-", "-", "-"
 	if len(r.Holders) > 0 {
 		h := &r.Holders[0]
-		holder, held, left = who(h), rough(time.Since(h.Since)), leaseLeft(h)
+		holder, held, left = who(h), heldFor(h), leaseLeft(h)
 		if h.Kept {
 			holder = "(kept) " + holder
 		}

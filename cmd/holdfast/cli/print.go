@@ -74,6 +74,14 @@ func leaseLeft(h *holdfast.Holder) string {
 	return rough(h.Left)
 }
 
+// heldFor returns how long h has held or waited. A store may not know this for another program's grant.
+func heldFor(h *holdfast.Holder) string {
+	if h.Undated {
+		return "unknown"
+	}
+	return rough(time.Since(h.Since))
+}
+
 // describe describes a holder in one line, which follows the name of the lock.
 func describe(h *holdfast.Holder) string {
 	var b strings.Builder
@@ -92,7 +100,10 @@ func describe(h *holdfast.Holder) string {
 	if h.Kept {
 		fmt.Fprintf(&b, " %s ago", rough(time.Since(h.Since)))
 	} else {
-		fmt.Fprintf(&b, " for %s · lease %s", rough(time.Since(h.Since)), leaseLeft(h))
+		if !h.Undated {
+			fmt.Fprintf(&b, " for %s", rough(time.Since(h.Since)))
+		}
+		fmt.Fprintf(&b, " · lease %s", leaseLeft(h))
 	}
 	if h.Note != "" {
 		b.WriteString(" · " + quote(h.Note))
@@ -175,7 +186,7 @@ type holderJSON struct {
 	Shared  bool              `json:"shared,omitempty"`
 	Permits int               `json:"permits"`
 	Kept    bool              `json:"kept,omitempty"`
-	Since   time.Time         `json:"since"`
+	Since   time.Time         `json:"since,omitzero"` // absent: not known
 	LeftMS  int64             `json:"left_ms"`
 	LeaseMS int64             `json:"lease_ms,omitempty"` // after a renewal
 	HoldMS  int64             `json:"max_hold_ms,omitempty"`
@@ -213,6 +224,9 @@ func holdersJSON(list []holdfast.Holder) []holderJSON {
 			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Since: h.Since.UTC().Round(time.Millisecond),
 			LeftMS: h.Left.Milliseconds(), LeaseMS: h.Lease.Milliseconds(),
 			HoldMS: h.MaxHold.Milliseconds(), Command: h.Command,
+		}
+		if h.Undated {
+			j.Since = time.Time{}
 		}
 		if h.Token != 0 {
 			j.Token = strconv.FormatUint(h.Token, 10)

@@ -184,6 +184,20 @@ func TestAnotherProgram(t *testing.T) {
 	if got, want := describe(h), `held by another program for 0s · lease unknown · "10.0.0.7"`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	h.Undated = true // Redisson does not record it
+	if got, want := describe(h), `held by another program · lease unknown · "10.0.0.7"`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	r := &holdfast.Record{Name: "x", Kind: "lock", Holders: []holdfast.Holder{*h}}
+	if got := row(r, false); got[4] != "unknown" {
+		t.Errorf("ls shows that it is held for %s", got[4])
+	}
+	if got := detail("lock", h, false); got[3] != "unknown" {
+		t.Errorf("info shows that it is held for %s", got[3])
+	}
+	if j := holdersJSON(r.Holders); !j[0].Since.IsZero() {
+		t.Errorf("JSON says that it is held since %v", j[0].Since)
+	}
 	if got := aftermath(h); !strings.Contains(got, "holdfast cannot notify") {
 		t.Errorf("after a break: %s", got)
 	}

@@ -86,7 +86,11 @@ func (a *app) revoke(name string, o *revokeOptions) error {
 func (s *session) revoke(ctx context.Context, w io.Writer, name string, o *revokeOptions) error {
 	holders, err := s.ask(ctx, name, o)
 	for _, h := range holders { // also if another could not be asked
-		if _, err := fmt.Fprintf(w, "asked: %s, token %d, %s\n", show(name), h.Token, describe(&h)); err != nil {
+		text := fmt.Sprintf("asked: %s, token %d, %s\n", show(name), h.Token, describe(&h))
+		if foreign(&h) {
+			text += "Its holder is another program, which holdfast cannot notify.\n"
+		}
+		if _, err := io.WriteString(w, text); err != nil {
 			return err
 		}
 	}

@@ -123,7 +123,7 @@ func (a *app) runCommand() *cobra.Command {
 	alsoTimeout(c)
 	f.VarP(&o.wait, "wait", "w", "wait at most this long (`SECONDS` or a duration such as 1m30s)")
 	f.BoolVarP(&o.exclusive, "exclusive", "x", false,
-		"one holder at a time: the default; in ZooKeeper -x is the writer of a Curator read/write lock (refused with protocol=single)")
+		"one holder at a time: the default; in ZooKeeper (refused with protocol=single) and with dialect=redisson, -x is the writer of a read/write lock")
 	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with other holders that use -s")
 	f.IntVar(&o.limit, "limit", 0, "NAME is a semaphore with `M` permits in all")
 	f.IntVar(&o.permits, "permits", 1, "hold `N` permits; without --limit, of the limit that is set")

@@ -186,8 +186,12 @@ func renews(h *holdfast.Holder) string {
 
 // besideText says what other programs keep under the same name.
 func besideText(list []string) string {
-	return fmt.Sprintf("The server has %s, which is not of holdfast. The lock of a program that uses it and this lock do not exclude each other: all programs have to use one of the two.",
+	text := fmt.Sprintf("The server has %s, which is not of holdfast. The lock of a program that uses it and this lock do not exclude each other: all programs have to use one of the two.",
 		printable(strings.Join(list, " and ")))
+	if slices.ContainsFunc(list, func(key string) bool { return strings.Contains(key, " (hash") }) {
+		text += " If it is a lock of Java's Redisson, holdfast shares it with dialect=redisson in the URL: see docs/redisson.md."
+	}
+	return text
 }
 
 // typed returns a name as a user would type it; NAME stands for one with characters that cannot be

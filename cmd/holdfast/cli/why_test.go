@@ -86,3 +86,13 @@ func TestWhy(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A hash under the name may be a lock of Redisson, which holdfast can share.
+func TestBesideText(t *testing.T) {
+	for key, hint := range map[string]bool{`key "x" (hash, expires in 15s)`: true, `key "x" (string)`: false} {
+		got := besideText([]string{key})
+		if !strings.Contains(got, key) || strings.Contains(got, "dialect=redisson") != hint {
+			t.Errorf("%s: %s", key, got)
+		}
+	}
+}
