@@ -11,7 +11,7 @@ local function limitTo(n)
   if t == 'none' then
     limit = n
     create()
-  elseif PLAIN and not (st == 'P' and set) then
+  elseif PLAIN and not (st == 'P' and set and limit < 2 ^ 30) then -- that many: nobody has said how many
     return 'it is an RSemaphore, which does not tell how many permits it has'
   else
     write('INCRBY', KN, fmt('%.0f', n - (total() or limit)))

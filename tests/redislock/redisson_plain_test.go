@@ -155,3 +155,22 @@ func TestRedissonMostPermits(t *testing.T) {
 	plain, _ := m.open(&redisson.Config{PlainSemaphores: true}, long)
 	granted(t, plain, permits(newID(), 1001, 2000))
 }
+
+// TestRedissonUnknownLimit: nobody knows how many permits an RSemaphore has, so its limit is not changed.
+func TestRedissonUnknownLimit(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(&redisson.Config{PlainSemaphores: true}, long)
+	name := newID()
+	m.do("SET", name, "4")
+	h := granted(t, a, permits(name, 1, 0))
+	if err := b.SetLimit(t.Context(), name, 5); !errors.Is(err, driver.ErrKind) {
+		t.Errorf("SetLimit: %v; want ErrKind", err)
+	}
+	if err := a.Release(t.Context(), h, 0); err != nil {
+		t.Error(err)
+	}
+	if n := m.number("GET", name); n != 4 {
+		t.Errorf("%d permits; want 4", n)
+	}
+}
