@@ -56,7 +56,7 @@
 // names of locks are keys, so ~* may be narrowed to the names in use, which begin the keys, and
 // ~{* ~redisson_lock_*:
 //
-//	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:s:* &redisson_* -@all
+//	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:r:s:* &redisson_* -@all
 //	  +evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select
 //	  +get +set +setrange +del +exists +pttl +pexpire +time +type +incrby +decr +scan
 //	  +lindex +lpop +lpos +lrange +lrem +rpush
@@ -65,7 +65,7 @@
 //
 // In a Cluster (only go-redis needs command):
 //
-//	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:{*}:s:* &redisson_* -@all
+//	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:r:{*}:s:* &redisson_* -@all
 //	  +evalsha +eval +publish +spublish +pubsub|numsub +pubsub|shardnumsub +subscribe +unsubscribe
 //	  +ssubscribe +sunsubscribe
 //	  +hello +ping +asking +cluster|slots +cluster|shards +command

@@ -14,6 +14,8 @@ import (
 
 // Config configures the format. The zero value, or nil, works.
 type Config struct {
+	// An empty Prefix means "hf:r:". With that of package redislock, clients of the two packages would
+	// end each other's grants.
 	redislock.Config
 
 	// Fenced makes a Mutex an RFencedLock. Its token then counts for Go and Java. Without it a Mutex
@@ -59,6 +61,9 @@ const (
 	beat       = 600 * time.Millisecond
 )
 
+// prefix begins the keys of our own records.
+const prefix = "hf:r:"
+
 // New returns the lock table that conn leads to, shared with Redisson. It sends nothing. If cfg is
 // invalid, every method returns ErrInvalid. The Backend owns conn: Close closes it.
 func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
@@ -67,6 +72,10 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 	}
 	constants := fmt.Sprintf("local FENCED, FAIR, PLAIN, WAIT = %t, %t, %t, %d\n", cfg.Fenced, cfg.Fair,
 		cfg.PlainSemaphores, signOfLife.Milliseconds())
+	table := cfg.Config
+	if table.Prefix == "" {
+		table.Prefix = prefix
+	}
 	f := &redislock.Format{
 		Name: "redisson",
 		Lua:  constants + text(parts...),
@@ -85,7 +94,7 @@ func New(conn redislock.Conn, cfg *Config) *redislock.Backend {
 				driver.ErrInvalid)
 		}
 	}
-	return redislock.NewFormat(conn, &cfg.Config, f)
+	return redislock.NewFormat(conn, &table, f)
 }
 
 // mostPermits bounds the permits of one request: each is an element of a sorted set.

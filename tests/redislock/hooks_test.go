@@ -15,7 +15,7 @@ func newEdited(conn redislock.Conn, cfg *redislock.Config, edit func(name, text 
 
 // newFormat is newEdited with Redisson's keys beside the record of each name.
 func newFormat(conn redislock.Conn, cfg *redisson.Config, edit func(name, text string) string) *redislock.Backend {
-	b := redisson.New(conn, cfg)
+	b := redisson.New(conn, sameRecords(cfg))
 	hook.RedisEdit(b, edit)
 	return b
 }

@@ -144,7 +144,7 @@ func newMixed(t testing.TB) *mixed {
 
 // open opens a session in Go.
 func (m *mixed) open(cfg *redisson.Config, ttl time.Duration) (driver.Session, *redislock.Backend) {
-	b := redisson.New(must(rueidisconn.Dial("redis://"+m.addr))(m.t), cfg)
+	b := redisson.New(must(rueidisconn.Dial("redis://"+m.addr))(m.t), sameRecords(cfg))
 	return openSession(m.t, b, ttl), b
 }
 

@@ -15,7 +15,7 @@ import (
 func TestRedissonMigration(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true})
-	b := redisson.New(must(rueidisconn.Dial(c.URL("")))(t), nil)
+	b := redisson.New(must(rueidisconn.Dial(c.URL("")))(t), sameRecords(nil))
 	s := openSession(t, b, long)
 	for _, kind := range []string{"lock", "reader", "permit"} {
 		name := newID()

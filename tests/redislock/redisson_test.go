@@ -9,15 +9,16 @@ import (
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/hook"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // redissonRule and redissonClusterRule are the rules in the documentation of package redisson.
 const (
-	redissonRule = "user holdfast on >secret resetkeys ~* resetchannels &hf:s:* &redisson_* -@all " +
+	redissonRule = "user holdfast on >secret resetkeys ~* resetchannels &hf:* &redisson_* -@all " +
 		"+evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select " + redissonCommands
-	redissonClusterRule = "user holdfast on >secret resetkeys ~* resetchannels &hf:{*}:s:* &redisson_* -@all " +
+	redissonClusterRule = "user holdfast on >secret resetkeys ~* resetchannels &hf:* &redisson_* -@all " +
 		"+evalsha +eval +publish +spublish +pubsub|numsub +pubsub|shardnumsub +subscribe +unsubscribe +ssubscribe +sunsubscribe " +
 		"+hello +ping +asking +cluster|slots +cluster|shards +command " + redissonCommands
 
@@ -32,7 +33,7 @@ func TestConformanceRedisson(t *testing.T) {
 	server := testenv.RedisACL(t, []string{redissonRule}, "--appendonly", "yes")
 	h := harness(server, nil, dialRueidis)
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
-		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), nil)
+		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), sameRecords(nil))
 	})
 	drivertest.Run(t, likeRedisson(h))
 }
@@ -43,7 +44,7 @@ func TestConformanceRedissonFair(t *testing.T) {
 	server := testenv.RedisACL(t, []string{redissonRule}, "--appendonly", "yes")
 	h := harness(server, connected("arrival order"), dialRueidis)
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
-		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), &redisson.Config{Fair: true})
+		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), sameRecords(&redisson.Config{Fair: true}))
 	})
 	drivertest.Run(t, likeRedisson(h))
 }
@@ -64,9 +65,9 @@ func TestConformanceRedissonCluster(t *testing.T) {
 	tag := func(name string) string { return "{" + name + "}" }
 	primary := func(name string) *testenv.RedisServer { return c.Servers[c.Owner("{"+hook.RedisTagLike(name)+"}", 0)] }
 	open := func(t testing.TB, p *testenv.TCPProxies) driver.Backend {
-		return redisson.New(clusterRueidis(t, c, p), nil)
+		return redisson.New(clusterRueidis(t, c, p), sameRecords(nil))
 	}
-	b := redisson.New(clusterRueidis(t, c, testenv.Proxies(t, c.Addrs())), nil)
+	b := redisson.New(clusterRueidis(t, c, testenv.Proxies(t, c.Addrs())), sameRecords(nil))
 	t.Cleanup(func() { _ = b.Close() })
 	restart := taught(t, c, hook.RedisTexts(b))
 	h := several(c.Addrs(), open, restart, primary, tag, true, refusalsOf(c.Servers, "oom"))
@@ -74,4 +75,29 @@ func TestConformanceRedissonCluster(t *testing.T) {
 		return strings.ContainsAny(name, "{}") && !regexp.MustCompile(`^[^{]*\{[^}]+\}`).MatchString(name)
 	}
 	drivertest.Run(t, likeRedisson(h))
+}
+
+// sameRecords gives our own records the keys that tests of package redislock know.
+func sameRecords(cfg *redisson.Config) *redisson.Config {
+	var c redisson.Config
+	if cfg != nil {
+		c = *cfg
+	}
+	c.Prefix = "hf:"
+	return &c
+}
+
+// TestRedissonBesideRedislock: a client with the format and one without it keep records of their own, so
+// neither ends the other's grants.
+func TestRedissonBesideRedislock(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	a := openSession(t, redisson.New(dialRueidis(t, server.Addr), nil), long)
+	b := openSession(t, redislock.New(dialRueidis(t, server.Addr), nil), long)
+	r := exclusive("x")
+	h := granted(t, b, r)
+	granted(t, a, exclusive("x"))
+	if changes, err := b.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) > 0 {
+		t.Errorf("Renew: %+v, %v", changes, err)
+	}
 }
