@@ -44,7 +44,8 @@ func TestConformanceRedissonFair(t *testing.T) {
 	server := testenv.RedisACL(t, []string{redissonRule}, "--appendonly", "yes")
 	h := harness(server, connected("arrival order"), dialRueidis)
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
-		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), sameRecords(&redisson.Config{Fair: true}))
+		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t),
+			sameRecords(&redisson.Config{Fair: true}))
 	})
 	drivertest.Run(t, likeRedisson(h))
 }
