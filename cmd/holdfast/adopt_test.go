@@ -113,7 +113,8 @@ func TestOfferEnds(t *testing.T) {
 	}
 	b.want(0, "run", "-n", "a", "--", "true")
 
-	pid = keeperOf(b, b.keep("--max-hold", "1s", "a"))
+	// The hold must not end before it is looked at, and offered.
+	pid = keeperOf(b, b.keep("--max-hold", "5s", "a"))
 	b.want(0, "handoff", "a")
 	b.ends(pid)
 	b.want(0, "run", "-n", "a", "--", "true")
