@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -28,7 +27,7 @@ type scan struct {
 	script  *Script
 	flagged *Script // for a Cluster of Redis 7, which else refuses a script that reads keys of several slots
 
-	mu     sync.Mutex
+	turn   chan struct{} // has room for the one caller that may use what follows
 	prefix string
 	names  []string
 	at     time.Duration // when they were found
@@ -40,14 +39,19 @@ func newScan(f *Format) *scan {
 		sum := sha1.Sum([]byte(text)) // how the server addresses a script; not for security
 		return &Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
 	}
-	return &scan{script: script(f.Scan), flagged: script("#!lua flags=no-writes,allow-cross-slot-keys\n" + f.Scan)}
+	return &scan{script: script(f.Scan), flagged: script("#!lua flags=no-writes,allow-cross-slot-keys\n" + f.Scan),
+		turn: make(chan struct{}, 1)}
 }
 
 // scanned returns up to n names that begin with prefix and follow after.
 func (b *Backend) scanned(ctx context.Context, prefix, after string, n int) ([]string, error) {
 	s := b.scan
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+	}
 	if after == "" || !s.found || s.prefix != prefix || b.now()-s.at > scanLife {
 		names, err := b.scanAll(ctx, prefix)
 		if err != nil {
