@@ -97,7 +97,11 @@ func (b *Backend) Name() string {
 }
 
 // Kinds returns driver.AllKinds.
-func (b *Backend) Kinds() driver.Kinds { return driver.AllKinds() }
+func (b *Backend) Kinds() driver.Kinds {
+	all := driver.AllKinds()
+	all.Blocks = false
+	return all
+}
 
 // Close closes the Conn.
 func (b *Backend) Close() error {

@@ -49,6 +49,9 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 // queue, for a member only.
 func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64) (
 	reply driver.Reply, place uint64, err error) {
+	if err := req.CheckTokens(s.b.Kinds()); err != nil {
+		return reply, 0, err
+	}
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}

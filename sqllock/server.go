@@ -94,7 +94,11 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 func (b *Server) Name() string { return b.d.Name() }
 
 // Kinds implements [driver.Backend]: a server keeps everything.
-func (b *Server) Kinds() driver.Kinds { return driver.AllKinds() }
+func (b *Server) Kinds() driver.Kinds {
+	all := driver.AllKinds()
+	all.Blocks = false
+	return all
+}
 
 // Polling returns why waiters poll the server instead of being woken. It returns "" if they are
 // woken, or if no session has been opened yet.

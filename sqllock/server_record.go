@@ -160,10 +160,14 @@ func (r *record) isOf(id, server string) bool {
 		slices.ContainsFunc(r.entry.Line, func(p rule.Place) bool { return p.ID == id && of(p.Session) })
 }
 
-// mint returns the next token. It is larger than the last one and than those of deleted rows. It is
-// also larger than any that the clock gave out before now, in case their rows are lost.
-func (r *record) mint(last uint64) uint64 {
-	return uint64(max(int64(last)+1, r.floor+1, r.now))
+// mint returns the token of a grant that takes n. All n are larger than the last one and than those
+// of deleted rows. If there is no row, all are also later than any that the clock gave out before
+// now, in case the row was lost.
+func (r *record) mint(last uint64, n int) uint64 {
+	if last == 0 {
+		return uint64(max(r.floor+1, r.now)) + uint64(n-1)
+	}
+	return uint64(max(int64(last)+int64(n), r.floor+int64(n), r.now))
 }
 
 // prolong keeps refreshed deadlines from moving back. A statement that waited for the row may have

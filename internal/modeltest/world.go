@@ -66,7 +66,7 @@ func newWorld(ctx context.Context, t *rapid.T, store Store) *world {
 	}
 	for _, s := range []string{"l", "s", "x"} {
 		n := &name{
-			Entry: &rule.Entry{Mint: func(last uint64) uint64 { return last + 1 }}, name: s,
+			Entry: &rule.Entry{Mint: func(last uint64, n int) uint64 { return last + uint64(n) }}, name: s,
 			tokens: map[uint64]uint64{}, lastTokens: map[uint64]uint64{}, current: map[uint64]bool{}, ended: map[uint64]bool{},
 		}
 		if store.Death == Skipped {
