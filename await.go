@@ -36,33 +36,74 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	defer c.work.done()
 	l := &Lease{c: c, op: op, req: *req, maxHold: o.maxHold, retry: o.retryFailed, index: -1}
 	l.req.Wait = wait && o.every == 0
-	l.newRequest(c.session.Load())
 	limited := ctx // bounds the exchanges as well
 	if wait && o.atMost > 0 {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, o.atMost)
 		defer cancel()
 	}
-	sent := c.coarseNow()
-	reply, err := l.sendRequest(limited)
-	if err != nil || reply.Token == 0 || !c.startLease(l, o, reply.Token, sent-reply.Stale) {
-		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1, began: sent, end: w}
-		if err := a.run(sent, reply, err); err != nil {
-			return nil, &Error{Op: op, Name: req.Name, Holder: a.lastHolder(), Err: err}
-		}
+	began := c.coarseNow()
+	call := attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1, began: began, end: w}
+	if holder, err := call.get(); err != nil {
+		return nil, &Error{Op: op, Name: req.Name, Holder: holder, Err: err}
 	}
-	waited := l.since.Add(-sent).Sub(c.start)
+	waited := l.since.Add(-began).Sub(c.start)
 	l.recordGrant(HistoryGranted, waited)
 	c.addHeld(l)
 	l.reportAcquired(ctx, w, waited)
 	return l, nil
 }
 
+// get returns nil when the call has its lease, or why it has not, with the last holder that it knows.
+// call is copied if it has to wait, so it costs no allocation if it does not.
+func (call attempt) get() (*Holder, error) {
+	l := call.l
+	c := l.c
+	var sent time.Duration
+	var reply driver.Reply
+	var err error
+	m := c.enterCohort(l, call.o)
+	if l.cohort != nil {
+		defer c.stopAsking(l, nil) // if it still asks; also if the Observer panics
+	}
+	var t turn
+	if m != nil {
+		var holder *Holder
+		if t, holder, err = call.waitInLine(m); err != nil || t.passed {
+			return holder, err
+		}
+		if call.limited.Err() != nil && t.place == nil { // both came at the same time
+			return nil, call.timedOut()
+		}
+	}
+	if t.place != nil {
+		sent, reply = t.place.take(l)
+	} else {
+		l.newRequest(c.session.Load())
+		sent = c.coarseNow()
+		reply, err = l.sendRequest(call.limited)
+		if err == nil && reply.Token != 0 && c.startLease(l, call.o, reply.Token, sent-reply.Stale) {
+			return nil, nil
+		}
+	}
+	a := new(attempt)
+	*a = call
+	if err := a.run(sent, reply, err); err != nil {
+		if a.limited.Err() == nil && c.isOpen() {
+			c.stopAsking(l, err)
+		}
+		return a.lastHolder(), err
+	}
+	return nil, nil
+}
+
 // discard ends a lease that no caller has used. Unlike Release it does not keep the name for a
 // minimum hold.
 func (l *Lease) discard() {
 	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
-		l.cancelRequest()
+		if !l.passOn() {
+			l.cancelRequest()
+		}
 		if o := l.c.observer; o.observesReleases() {
 			l.c.observerCalls.addEnd(func() { o.reportReleased(l, nil) })
 		}
@@ -139,7 +180,7 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 		a.noteAnswer(sent, reply, err)
 		held, stop := a.next(sent, reply, err)
 		if ended = held || stop != nil; ended {
-			if stop != nil && a.asked {
+			if stop != nil && a.asked && !(err == nil && a.bequeath(&reply)) {
 				a.l.cancelRequest()
 			}
 			return stop

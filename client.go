@@ -60,6 +60,17 @@ type Config struct {
 
 	// Profiles receive the stacks of calls that hold or wait; see there. Default: none.
 	Profiles Profiles
+
+	// Passes is how often in a row the calls of this client may pass a mutex or a write lock among
+	// themselves, without an exchange with the store: at most so often, and for PassFor after the store
+	// has granted it. So other clients wait for so much longer, and for the call that has the lock then.
+	// Each pass has its own, larger fencing token. Default 256; a negative number turns passes off, as
+	// the option Fair does for one lock. Not every store has them (docs/guarantees.md).
+	Passes int
+
+	// PassFor is for how long after a grant the lock may be passed on; default 10 ms, and never longer
+	// than a tenth of the TTL.
+	PassFor time.Duration
 }
 
 // Client holds leases and waits for locks at one store, under one session that it renews until
@@ -96,6 +107,8 @@ type Client struct {
 	exchangeCalls callQueue   // calls the Observer for exchanges, which are many
 	outage        outageState // what the log has about an outage
 	history       historian
+	passes        int           // the most in a row; 0: none
+	passFor       time.Duration // after a grant
 	reading       atomic.Bool   // requests to holders are being read
 	explaining    chan struct{} // has a value for each loss that the store is asked about
 
@@ -105,6 +118,8 @@ type Client struct {
 	waits       map[*wait]struct{}
 	attempts    map[*attempt]struct{} // the calls that wait
 	offers      map[*Lease]*offer
+	cohorts     map[cohortKey]*cohort
+	idleCohorts []*cohort
 	wakeAt      time.Duration // when the watcher looks next
 	looking     bool          // the watcher looks at least once a second, because there is a lease
 	renewAt     time.Duration // when the next renewal is due
@@ -197,11 +212,12 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		start:    time.Now(), asleep: slept, asleep0: slept(),
 		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},
-		offers:   map[*Lease]*offer{},
-		work:     workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
+		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{},
+		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 		explaining: make(chan struct{}, maxExplaining),
 	}
 	c.history.c, c.history.keep = c, cfg.History
+	c.setPasses(cfg)
 	c.observeExchanges()
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {

@@ -33,8 +33,12 @@ type ticket struct {
 	Store  string `json:"store"`
 	Name   string `json:"name"`
 	Secret []byte `json:"secret"`
-	Token  uint64 `json:"token,string"`
+	Token  uint64 `json:"token,string"`           // of the lease
+	Grant  uint64 `json:"grant,string,omitempty"` // of the grant, if that is another one
 }
+
+// grantToken returns the token by which the store knows the grant.
+func (t *ticket) grantToken() uint64 { return max(t.Grant, t.Token) }
 
 func (t *ticket) String() string {
 	b, err := json.Marshal(t)
@@ -61,7 +65,8 @@ func parseTicket(s string) (*ticket, error) {
 	if err := json.Unmarshal(b, &t); err != nil {
 		return bad("it is damaged")
 	}
-	if driver.CheckName(t.Name) != nil || len(t.Secret) != len(requestSecret{}) || t.Token == 0 {
+	if driver.CheckName(t.Name) != nil || len(t.Secret) != len(requestSecret{}) || t.Token == 0 ||
+		t.grantToken()-t.Token >= driver.MaxTokens {
 		return bad("it names no grant")
 	}
 	return &t, nil
@@ -112,6 +117,7 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	}
 	c.offers[l] = o
 	toCancel := c.endTree(l, why, nil)
+	c.leaveCohort(l)
 	c.mu.Unlock()
 	cancelAll(toCancel, why)
 	l.recordEnd(HistoryHandedOff, "", !l.pushed, c.coarseNow())
@@ -124,7 +130,11 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 
 func (l *Lease) ticket() *ticket {
 	secret := l.c.requests.secret(l.number)
-	return &ticket{l.c.backend.Name(), l.req.Name, secret[:], l.token}
+	t := &ticket{Store: l.c.backend.Name(), Name: l.req.Name, Secret: secret[:], Token: l.token}
+	if l.grantToken != l.token {
+		t.Grant = l.grantToken
+	}
+	return t
 }
 
 // Ticket returns a text with which Resume takes the lock up again: after a crash of this process, or
@@ -234,9 +244,10 @@ func (c *Client) takeOver(ctx context.Context, op, ticketText string, opts []Opt
 		return fail(ErrClosed)
 	}
 	defer c.work.done()
-	given := driver.Hold{Name: t.Name, ID: requestSecret(t.Secret).id(), Token: t.Token}
+	given := driver.Hold{Name: t.Name, ID: requestSecret(t.Secret).id(), Token: t.grantToken()}
 	a := &adoption{l: &Lease{c: c, op: op, req: r, index: -1}, o: &o, ctx: ctx, grant: given}
 	w := c.newWaitEnd(op, &r)
+	a.block = int(t.grantToken()-t.Token) + 1
 	a.l.newRequest(c.session.Load())
 	if err := a.run(); err != nil {
 		l, err := fail(err)
@@ -256,6 +267,7 @@ type adoption struct {
 	ctx     context.Context
 	grant   driver.Hold
 	asked   bool // the store may have given us the grant
+	block   int  // the lease has the first token of the last so many of the grant
 	missing int  // how often the store has agreed and then shown no such grant
 }
 
@@ -315,7 +327,7 @@ func (a *adoption) once() error {
 	}
 	for _, h := range rec.Holders {
 		if h.ID == l.req.ID && !h.Kept {
-			l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit
+			l.req.Mode, l.req.N, l.req.Limit, l.req.Tokens = h.Mode, max(h.N, 1), rec.Limit, a.block
 			return nil
 		}
 	}

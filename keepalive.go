@@ -243,8 +243,8 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	if c.closed || l.session.over() {
 		return false
 	}
-	l.token, l.since = token, time.Now()
-	l.latest = forever
+	l.since, l.latest = time.Now(), forever
+	l.startGrant(token, now)
 	if o.maxHold > 0 {
 		l.latest = now + o.maxHold
 	}

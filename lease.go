@@ -35,6 +35,7 @@ type Lease struct {
 	req        driver.Request
 	number     uint64 // the client's count of requests, from which the ID is made
 	token      uint64
+	grantToken uint64 // the token of the grant, which the store knows; token is of its block
 	since      time.Time
 	outer      *Lease        // the lease that this one was borrowed from; nil: none
 	maxHold    time.Duration // of the options; 0: none
@@ -48,6 +49,8 @@ type Lease struct {
 	trusted       time.Duration // valid before this reading of c.now
 	until         time.Duration // the earlier of trusted and latest; orders the heap
 	index         int           // in the heap; -1: not in it
+	cohort        *cohort       // whose calls may get the lock from it; nil: none
+	asks          bool          // it is the asker of its cohort
 	ended         *Error        // why it ended; nil while it is valid
 	done          chan struct{} // made on demand
 	cancels       contexts
@@ -257,6 +260,8 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	l.keepsNothing = l.keepsNothing || first && now
 	c.mu.Unlock()
 	switch {
+	case prior == nil && l.passOn():
+		return true, nil
 	case prior == nil && l.outer == nil:
 		return true, l.releaseAtStore(context.Background())
 	case prior == nil:

@@ -54,7 +54,7 @@ func (c *Client) noticeOfBreak(ctx context.Context, l *Lease) *Notice {
 		return nil
 	}
 	for _, e := range slices.Backward(raw) {
-		if e.Event == HistoryBroken && e.Token == l.token {
+		if e.Event == HistoryBroken && e.Token == l.grantToken {
 			return &Notice{e.By, e.Reason, e.At}
 		}
 	}
