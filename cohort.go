@@ -123,7 +123,7 @@ func (c *Client) enterCohort(l *Lease, o *options) *member {
 	if l.cohort = k; k == nil {
 		return nil
 	}
-	if !k.asking && k.line.Len() == 0 && !k.mayPass(c.coarseNow()) {
+	if !k.asking && k.line.Len() == 0 && (k.current == nil || !k.mayPass(c.coarseNow())) {
 		k.asking, l.asks = true, true
 		return nil
 	}
@@ -166,6 +166,8 @@ func (l *Lease) startGrant(token uint64, now time.Duration) {
 		k.asking, k.current, k.next, k.last, k.began, k.passes, k.holder = false, l, l.token+1, token, now, 0, nil
 		if k.passFor = min(l.c.passFor, l.session.ttl/10); k.next <= k.last {
 			k.awaitTime(l.c)
+		} else {
+			l.c.nextAsker(k)
 		}
 	}
 }
@@ -186,14 +188,16 @@ func (l *Lease) passOn() bool {
 	if k == nil {
 		return false
 	}
-	now := c.now() // a machine that slept may have lost the grant
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k.current != l {
 		return false
 	}
-	if !k.mayPass(now) || k.asking || k.line.Len() == 0 || l.notice != nil || l.req.Mode != driver.Exclusive ||
-		now >= l.trusted || c.closed || l.session.over() {
+	if k.line.Len() == 0 || k.asking || l.notice != nil || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
+		c.leaveCohort(l)
+		return false
+	}
+	if now := c.now(); now >= l.trusted || !k.mayPass(now) { // the machine may have slept
 		c.leaveCohort(l)
 		return false
 	}
@@ -212,7 +216,7 @@ func (l *Lease) passOn() bool {
 
 // mayPass reports whether the bounds allow another pass. Called with c.mu held.
 func (k *cohort) mayPass(now time.Duration) bool {
-	return k.current != nil && k.next <= k.last && now-k.began < k.passFor
+	return k.next <= k.last && now-k.began < k.passFor
 }
 
 // passedTime notes that the time of passes is over. If the lock is still held, the first of the line goes to the store's
@@ -247,12 +251,12 @@ func (c *Client) nextAsker(k *cohort) {
 // stopAsking notes that the asker l has given up. failed: with an error of the store, which the line
 // gets, too; nil: the first of the line asks. It does nothing if l is not the asker any more.
 func (c *Client) stopAsking(l *Lease, failed error) {
+	if !l.asks {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := l.cohort
-	if k == nil || !l.asks {
-		return
-	}
 	l.asks = false
 	for failed != nil && k.first(turn{err: failed}) != nil {
 	}

@@ -50,7 +50,7 @@ type Lease struct {
 	until         time.Duration // the earlier of trusted and latest; orders the heap
 	index         int           // in the heap; -1: not in it
 	cohort        *cohort       // whose calls may get the lock from it; nil: none
-	asks          bool          // it is the asker of its cohort
+	asks          bool          // it is the asker of its cohort; written by others only while it is in the line
 	ended         *Error        // why it ended; nil while it is valid
 	done          chan struct{} // made on demand
 	cancels       contexts
