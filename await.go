@@ -55,46 +55,54 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 }
 
 // get returns nil when the call has its lease, or why it has not, with the last holder that it knows.
-// call is copied if it has to wait, so it costs no allocation if it does not.
 func (call attempt) get() (*Holder, error) {
 	l := call.l
-	c := l.c
-	var sent time.Duration
-	var reply driver.Reply
-	var err error
-	m := c.enterCohort(l, call.o)
-	if l.cohort != nil {
-		defer c.stopAsking(l, nil) // if it still asks; also if the Observer panics
-	}
-	var t turn
-	if m != nil {
-		var holder *Holder
-		if t, holder, err = call.waitInLine(m); err != nil || t.passed {
-			return holder, err
-		}
-		if call.limited.Err() != nil && t.place == nil { // both came at the same time
-			return nil, call.timedOut()
-		}
-	}
-	if t.place != nil {
-		sent, reply = t.place.take(l)
-	} else {
-		l.newRequest(c.session.Load())
-		sent = c.coarseNow()
-		reply, err = l.sendRequest(call.limited)
-		if err == nil && reply.Token != 0 && c.startLease(l, call.o, reply.Token, sent-reply.Stale) {
+	m := call.enterCohort()
+	defer l.c.stopAsking(l, nil) // if it still asks; also if the Observer panics
+	if m == nil {
+		sent, reply, err := l.ask(call.limited)
+		if err == nil && reply.Token != 0 && l.c.startLease(l, call.o, reply.Token, sent-reply.Stale) {
 			return nil, nil
 		}
+		a := new(attempt) // a copy, so that a call that does not wait costs no allocation
+		*a = call
+		return a.goOn(sent, reply, err)
 	}
-	a := new(attempt)
-	*a = call
-	if err := a.run(sent, reply, err); err != nil {
-		if a.limited.Err() == nil && c.isOpen() {
-			c.stopAsking(l, err)
-		}
-		return a.lastHolder(), err
+	holder, err := m.waitInLine()
+	switch {
+	case err != nil || m.turn.passed:
+		return holder, err
+	case m.turn.place != nil:
+		sent, reply := m.turn.place.take(l)
+		return m.goOn(sent, reply, nil)
+	case m.limited.Err() != nil: // both came at the same time
+		return nil, m.timedOut()
 	}
-	return nil, nil
+	sent, reply, err := l.ask(m.limited)
+	if err == nil && reply.Token != 0 && l.c.startLease(l, m.o, reply.Token, sent-reply.Stale) {
+		return nil, nil
+	}
+	return m.goOn(sent, reply, err)
+}
+
+// ask sends a new request of l, and returns when.
+func (l *Lease) ask(ctx context.Context) (sent time.Duration, reply driver.Reply, err error) {
+	l.newRequest(l.c.session.Load())
+	sent = l.c.coarseNow()
+	reply, err = l.sendRequest(ctx)
+	return sent, reply, err
+}
+
+// goOn is get after the answer to an exchange that was sent at sent.
+func (a *attempt) goOn(sent time.Duration, reply driver.Reply, err error) (*Holder, error) {
+	err = a.run(sent, reply, err)
+	if err == nil {
+		return nil, nil
+	}
+	if a.limited.Err() == nil && a.l.c.isOpen() {
+		a.l.c.stopAsking(a.l, err)
+	}
+	return a.lastHolder(), err
 }
 
 // discard ends a lease that no caller has used. Unlike Release it does not keep the name for a

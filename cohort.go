@@ -1,7 +1,6 @@
 package holdfast
 
 import (
-	"container/list"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -25,9 +24,9 @@ import (
 //	a loss, a hand-off   the first of the line asks
 type cohort struct {
 	key     cohortKey
-	asking  bool          // a call asks the store, or is about to
-	current *Lease        // under the grant; it may have been released, but not yet passed on
-	line    list.List     // of *member
+	asking  bool   // a call asks the store, or is about to
+	current *Lease // under the grant; it may have been released, but not yet passed on
+	line    line
 	next    uint64        // the token of the next pass
 	last    uint64        // the last of the block, which is the token of the grant
 	began   time.Duration // when the grant was heard of
@@ -47,10 +46,43 @@ type cohortKey struct {
 
 // member is a call in the line of a cohort.
 type member struct {
-	l     *Lease
-	turn  chan turn     // gets one value, when the member has left the line
-	at    *list.Element // in the line; nil: it has left
-	ahead int           // how many calls were before it
+	attempt
+	came       chan struct{} // gets a value when turn is there
+	turn       turn
+	inLine     bool
+	prev, next *member
+	before     int // how many calls were before it
+}
+
+// line is the calls that wait for each other, in order of arrival.
+type line struct {
+	head, tail *member
+	n          int
+}
+
+func (q *line) add(m *member) {
+	if m.inLine, m.prev = true, q.tail; q.tail == nil {
+		q.head = m
+	} else {
+		q.tail.next = m
+	}
+	q.tail = m
+	q.n++
+}
+
+func (q *line) remove(m *member) {
+	if m.prev == nil {
+		q.head = m.next
+	} else {
+		m.prev.next = m.next
+	}
+	if m.next == nil {
+		q.tail = m.prev
+	} else {
+		m.next.prev = m.prev
+	}
+	m.inLine, m.prev, m.next = false, nil, nil
+	q.n--
 }
 
 // turn is why a member has left the line. The zero turn: it is the asker now.
@@ -105,7 +137,7 @@ const maxIdleCohorts = 64
 
 // forgetCohort drops k if nobody uses it. Called with c.mu held.
 func (c *Client) forgetCohort(k *cohort) {
-	if k.asking || k.current != nil || k.line.Len() > 0 {
+	if k.asking || k.current != nil || k.line.n > 0 {
 		return
 	}
 	delete(c.cohorts, k.key)
@@ -114,48 +146,60 @@ func (c *Client) forgetCohort(k *cohort) {
 	}
 }
 
-// enterCohort makes l part of its cohort, if it has one. It returns nil if l asks the store itself,
-// or else l's place in the line.
-func (c *Client) enterCohort(l *Lease, o *options) *member {
+// enterCohort makes the call part of its cohort, if it has one. It returns nil if the call asks the
+// store itself, or else its place in the line.
+func (call attempt) enterCohort() *member {
+	l := call.l
+	c := l.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := c.cohortOf(l, o)
+	k := c.cohortOf(l, call.o)
 	if l.cohort = k; k == nil {
 		return nil
 	}
-	if !k.asking && k.line.Len() == 0 && (k.current == nil || !k.mayPass(c.coarseNow())) {
+	if !k.asking && k.line.n == 0 && (k.current == nil || !k.mayPass(c.coarseNow())) {
 		k.asking, l.asks = true, true
 		return nil
 	}
-	m := &member{l: l, turn: make(chan turn, 1), ahead: k.line.Len() + 1}
-	m.at = k.line.PushBack(m)
+	m := &member{attempt: call, came: make(chan struct{}, 1), before: k.line.n + 1}
+	k.line.add(m)
 	return m
 }
 
 // first takes the first of the line, to whom the caller gives t. Called with c.mu held.
 func (k *cohort) first(t turn) *member {
-	e := k.line.Front()
-	if e == nil {
+	m := k.line.head
+	if m == nil {
 		return nil
 	}
-	m := e.Value.(*member)
-	k.line.Remove(e)
-	m.at, m.l.asks = nil, !t.passed && t.err == nil
-	m.turn <- t
+	k.line.remove(m)
+	m.l.asks = !t.passed && t.err == nil
+	m.turn = t
+	m.came <- struct{}{}
 	return m
 }
 
-// tokens returns how many tokens the asker wants for its grant.
-func (c *Client) tokens(k *cohort) int {
-	if k == nil {
-		return 1
+// askForBlock makes l's request ask for as many tokens as passes may need, and tell operators. A call
+// that nobody else of its client competes with needs one.
+func (l *Lease) askForBlock() {
+	k, c := l.cohort, l.c
+	if l.req.Tokens = 1; k == nil {
+		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k.line.Len() == 0 {
-		return 1
+	local, contended := k.line.n, k.line.n > 0 || k.current != nil
+	if contended {
+		l.req.Tokens = min(k.passes+moreTokens, c.passes+1)
 	}
-	return min(k.passes+moreTokens, c.passes+1)
+	l.req.Info = k.key.info
+	c.mu.Unlock()
+	if contended {
+		i := driver.ParseInfo(l.req.Info)
+		i.Local, i.Tokens = local, l.req.Tokens
+		if info := i.String(); len(info) <= driver.MaxInfo {
+			l.req.Info = info
+		}
+	}
 }
 
 // startGrant notes that the store has granted l under token. Called with c.mu held.
@@ -193,7 +237,7 @@ func (l *Lease) passOn() bool {
 	if k.current != l {
 		return false
 	}
-	if k.line.Len() == 0 || k.asking || l.notice != nil || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
+	if k.line.n == 0 || k.asking || l.notice != nil || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
 		c.leaveCohort(l)
 		return false
 	}
@@ -201,8 +245,9 @@ func (l *Lease) passOn() bool {
 		c.leaveCohort(l)
 		return false
 	}
-	to := k.line.Front().Value.(*member).l
-	to.session, to.number, to.req.ID, to.req.Tokens = l.session, l.number, l.req.ID, l.req.Tokens
+	to := k.line.head.l
+	to.session, to.number = l.session, l.number
+	to.req.ID, to.req.Tokens, to.req.Info = l.req.ID, l.req.Tokens, l.req.Info
 	to.unanswered, to.pushed, to.grantToken, to.token = l.unanswered, l.pushed, l.grantToken, k.next
 	to.since, to.latest = time.Now(), forever
 	to.extend(l.trusted)
@@ -228,6 +273,14 @@ func (c *Client) passedTime(k *cohort) {
 	if k.current != nil && !k.asking && !k.mayPass(now) {
 		c.nextAsker(k)
 	}
+}
+
+// heir returns the lease that l's grant has been passed on to, or l. Called with c.mu held.
+func (l *Lease) heir() *Lease {
+	if k := l.cohort; k != nil && k.current != nil && k.current.grantToken == l.grantToken && k.current.req.ID == l.req.ID {
+		return k.current
+	}
+	return l
 }
 
 // leaveCohort notes that l, the current lease, is over and is not passed on. Called with c.mu held.
@@ -283,7 +336,7 @@ func (a *attempt) bequeath(reply *driver.Reply) bool {
 
 // take makes p's request that of l.
 func (p *place) take(l *Lease) (sent time.Duration, reply driver.Reply) {
-	l.session, l.number, l.req.ID, l.req.Tokens = p.l.session, p.l.number, p.l.req.ID, p.l.req.Tokens
+	l.session, l.number, l.req = p.l.session, p.l.number, p.l.req
 	l.unanswered = p.l.unanswered
 	if reply = p.reply; reply.Retry > 0 {
 		reply.Retry = max(reply.Retry-(l.c.coarseNow()-p.at), time.Microsecond)
@@ -293,34 +346,31 @@ func (p *place) take(l *Lease) (sent time.Duration, reply driver.Reply) {
 
 // waitInLine waits for m's turn. Without a turn, it returns why m has left the line, and the holder
 // that the cohort knows.
-func (call attempt) waitInLine(m *member) (turn, *Holder, error) {
-	l := m.l
+func (m *member) waitInLine() (*Holder, error) {
+	l, a := m.l, &m.attempt
 	c := l.c
-	a := new(attempt)
-	*a = call
-	a.wait = newWait(l)
 	c.startAttempt(a)
 	defer c.endAttempt(a)
-	a.reportWaiting(m.ahead, false)
+	a.reportWaiting(m.before, false)
 	select {
-	case t := <-m.turn:
-		return t, nil, t.err
+	case <-m.came:
+		return nil, m.turn.err
 	case <-a.limited.Done():
 	case <-c.openCtx.Done():
 	}
 	c.mu.Lock()
-	if m.at == nil { // its turn came at the same time
+	if !m.inLine { // its turn came at the same time
 		c.mu.Unlock()
-		t := <-m.turn
-		return t, nil, t.err
+		<-m.came
+		return nil, m.turn.err
 	}
-	l.cohort.line.Remove(m.at)
+	l.cohort.line.remove(m)
 	a.holder, a.named = l.cohort.inTheWay(c)
 	c.mu.Unlock()
 	if c.openCtx.Err() != nil {
-		return turn{}, nil, ErrClosed
+		return nil, ErrClosed
 	}
-	return turn{}, a.lastHolder(), a.timedOut()
+	return a.lastHolder(), a.timedOut()
 }
 
 // inTheWay returns the holder that k knows, and when it was that. Called with c.mu held.

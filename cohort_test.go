@@ -89,15 +89,16 @@ func TestPassesAreFew(t *testing.T) {
 		first := lock(t, c, "x")
 		mine := queue(t, c, 12)
 		his := queue(t, other, 1)[0]
-		// The first waiter has asked by itself. Behind the other client its successor has three passes.
-		release(t, first)
-		l := acquired(t, "the first waiter", mine[0])
-		release(t, l)
-		last := turns(t, acquired(t, "the other client", his), mine[1:5]...)
-		_ = last
-		for _, ch := range mine[5:] {
-			release(t, acquired(t, "a waiter", ch))
+		// The first waiter has asked before the other client. It and three passes are before that one.
+		last := turns(t, first, mine[:4]...)
+		l := acquired(t, "the other client", his)
+		for _, ch := range mine[4:] {
+			stillWaiting(t, "a waiter", ch)
 		}
+		if l.Token() <= last {
+			t.Errorf("token %d after %d", l.Token(), last)
+		}
+		turns(t, l, mine[4:]...)
 	})
 }
 

@@ -161,6 +161,7 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 		return nil
 	}
 	for i, l := range leases {
+		l = l.heir()
 		switch ch := states[i]; {
 		case l.ended != nil:
 		case ch.State == driver.Gone:

@@ -45,6 +45,11 @@ type Info struct {
 	// HoldMS is the maximum hold that the grant was asked for with, in milliseconds. 0: none. A
 	// renewal makes the lease last LeaseMS, or about as long as is left of the maximum hold.
 	HoldMS int64 `json:"hold,omitempty"`
+
+	// Tokens is how many fencing tokens the grant takes. 0: one. Local is how many more calls of the
+	// client waited for the lock when it asked. It may pass the lock on to them under the grant.
+	Tokens int `json:"tokens,omitempty"`
+	Local  int `json:"local,omitempty"`
 }
 
 // String encodes i for a store: one line of JSON.
