@@ -96,10 +96,10 @@ func (b *Backend) Name() string {
 	return "redis"
 }
 
-// Kinds returns driver.AllKinds.
+// Kinds returns driver.AllKinds. With a Format each grant takes one token.
 func (b *Backend) Kinds() driver.Kinds {
 	all := driver.AllKinds()
-	all.Blocks = false
+	all.Blocks = b.format == nil
 	return all
 }
 

@@ -68,7 +68,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
 	if req.Mode == driver.Exclusive && s.canTake(req.Name) {
 		c := s.b.proposal(s.b.keys(req.Name, "l"), want).micros(lease).micros(req.MinHold).end()
-		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
+		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end().number(req.Block()).end()
 		v, err := s.b.take.run(ctx, s.patience, c, requester{s, req.Name, req.ID})
 		short, err := lacking(err)
 		switch {

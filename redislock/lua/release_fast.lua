@@ -14,10 +14,10 @@ if type(v) == 'string' and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17,
   local id = first and sub(first, 1, 1) == 'q' and sub(first, 2)
   local w = id and redis.pcall('HGET', KEYS[3], 'w' .. id)
   local _, digits = string.find(v, '^%d+', 3)
-  local length = type(w) == 'string' and string.match(w, '^%d+x%d%d%d%d%d%d%d%d%d%d(%d%d)')
+  local n, length = string.match(type(w) == 'string' and w or '', '^%d+x(%d%d%d%d%d%d%d%d%d%d)(%d%d)')
   if length and digits and digits >= 84
     and sub(v, 19, 34) + sub(v, 35, 50) > tonumber(now) and sub(w, 1, 16) > now and sub(w, 33, 49) == zero .. 'x'
-    and token > sub(a, 1, 16) and sub(token, 1, 9) == sub(a, 1, 9) then
+    and token > sub(a, 1, 16) and token - sub(a, 1, 16) >= tonumber(n) and sub(token, 1, 9) == sub(a, 1, 9) then
     -- As in advance. Whether others wait is read before the first one leaves: see guard.
     local session, others = sub(w, 62, 61 + tonumber(length)), call('ZCARD', KEYS[2]) > 2
     local channel, publish, numsub = sub(KEYS[4], 1, -7) .. 's:' .. session, 'PUBLISH', 'NUMSUB'
