@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/hook"
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
@@ -16,6 +17,7 @@ import (
 type blocks struct {
 	*testing.T
 	driver.Session
+	id  string
 	ids int
 }
 
@@ -23,7 +25,7 @@ type blocks struct {
 func (b *blocks) ask(name string, n int) (driver.Hold, driver.Reply) {
 	b.Helper()
 	b.ids++
-	r := &driver.Request{ID: fmt.Sprint("block-", b.ids), Name: name, Mode: driver.Exclusive, N: 1, Wait: true, Tokens: n}
+	r := &driver.Request{ID: fmt.Sprint(b.id, "-", b.ids), Name: name, Mode: driver.Exclusive, N: 1, Wait: true, Tokens: n}
 	rep, err := b.Acquire(b.Context(), r)
 	if err != nil {
 		b.Fatal(err)
@@ -47,10 +49,10 @@ func (b *blocks) free(h driver.Hold) {
 	}
 }
 
-// hand queues a request that takes n tokens, and releases h.
-func (b *blocks) hand(h driver.Hold, n int) driver.Hold {
+// hand queues a request of c that takes n tokens, and releases h, which is b's.
+func (b *blocks) hand(h driver.Hold, c *blocks, n int) driver.Hold {
 	b.Helper()
-	next, rep := b.ask(h.Name, n)
+	next, rep := c.ask(h.Name, n)
 	if rep.Token != 0 {
 		b.Fatalf("%s is free", h.Name)
 	}
@@ -72,7 +74,7 @@ func BlocksCostNoStatement(t *testing.T, dialect func() sqllock.Dialect, admin *
 	db := OpenBreaking(t, admin, dsn)
 	s := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
 	defer func() { _ = s.Close() }()
-	b := &blocks{T: t, Session: open(t, s, "counted")}
+	b := &blocks{T: t, Session: open(t, s, "counted"), id: "counted"}
 	defer func() { _ = b.Close(context.Background()) }()
 	counts := map[string]map[int]int{}
 	for _, n := range []int{1, driver.MaxTokens} {
@@ -94,8 +96,8 @@ func BlocksCostNoStatement(t *testing.T, dialect func() sqllock.Dialect, admin *
 		}
 		count("the first pair", func() { b.free(b.take(name, n)) })
 		count("a pair", func() { b.free(b.take(name, n)) })
-		h := b.hand(b.take(name, n), n)
-		count("a hand-over", func() { h = b.hand(h, n) })
+		h := b.hand(b.take(name, n), b, n)
+		count("a hand-over", func() { h = b.hand(h, b, n) })
 		b.free(h)
 	}
 	for what, of := range counts {
@@ -103,13 +105,15 @@ func BlocksCostNoStatement(t *testing.T, dialect func() sqllock.Dialect, admin *
 			t.Errorf("%s takes %d statements with %d tokens, and %d with one", what, of[driver.MaxTokens], driver.MaxTokens, of[1])
 		}
 	}
-	if pair, over := counts["a pair"][1], counts["a hand-over"][1]; pair != 2 || over != 2 {
-		t.Errorf("an uncontended pair takes %d statements, and a place with a hand-over %d; want 2", pair, over)
+	// Some servers cannot return the holder in the statement that joins the queue.
+	if pair, over := counts["a pair"][1], counts["a hand-over"][1]; pair != 2 || over > 3 {
+		t.Errorf("an uncontended pair takes %d statements, and a place with a hand-over %d; want 2, and 3 at most", pair, over)
 	}
 }
 
 // BlocksAreNew takes blocks where the clock or the floor decides: all tokens must be larger than any
-// that a lost row may have had.
+// that a lost row may have had. The floor is ahead of the clock, so each block begins where the last
+// one ended, however long the statements take.
 func BlocksAreNew(t *testing.T, dialect func() sqllock.Dialect, db *sql.DB) {
 	const n = driver.MaxTokens
 	clock := func() (us int64) {
@@ -128,7 +132,7 @@ func BlocksAreNew(t *testing.T, dialect func() sqllock.Dialect, db *sql.DB) {
 	serve := func(id string) (*sqllock.Server, *blocks) {
 		s := sqllock.New(db, dialect(), nil)
 		t.Cleanup(func() { _ = s.Close() })
-		return s, &blocks{T: t, Session: open(t, s, id)}
+		return s, &blocks{T: t, Session: open(t, s, id), id: id}
 	}
 	s, b := serve("clock")
 	// blank makes a row that has never had a token.
@@ -158,22 +162,35 @@ func BlocksAreNew(t *testing.T, dialect func() sqllock.Dialect, db *sql.DB) {
 	}
 	b.free(b.take("floor/row", 1))
 	blank("floor/blank")
+	b.free(b.take("floor/free", 1))
+	held := b.take("floor/held", 1)
 	floor := clock() + time.Hour.Microseconds()
 	exec(fmt.Sprintf("UPDATE hf_meta SET floor = %d", floor))
+	if _, err := hook.SQLSweep(t.Context(), s, nil, time.Hour); err != nil { // it reads the floor
+		t.Fatal(err)
+	}
+	last := floor
+	block := func(what string, h driver.Hold, n int) driver.Hold {
+		t.Helper()
+		if last += int64(n); int64(h.Token) != last {
+			t.Errorf("%s, %s: a block up to %d; want %d", h.Name, what, h.Token, last)
+		}
+		return h
+	}
+	b.free(block("handed over", b.hand(held, b, n), n))
+	last = floor
+	b.free(block("taken again", b.take("floor/free", n), n))
 	_, b = serve("floor")
-	for i, name := range []string{"floor/none", "floor/row", "floor/blank"} {
-		h := b.take(name, n)
-		if int64(h.Token) != floor+n {
-			t.Errorf("%s: a block up to %d; want %d", name, h.Token, floor+n)
-		}
-		if h = b.hand(h, n); int64(h.Token) != floor+2*n {
-			t.Errorf("%s, handed over: a block up to %d; want %d", name, h.Token, floor+2*n)
-		}
-		if b.free(h); i == 0 {
-			continue
-		}
-		if h = b.take(name, 7); int64(h.Token) != floor+2*n+7 {
-			t.Errorf("%s, taken again: a block up to %d; want %d", name, h.Token, floor+2*n+7)
-		}
+	for _, name := range []string{"floor/none", "floor/row", "floor/blank"} {
+		last = floor
+		_, c := serve("c" + name[6:])
+		_, d := serve("d" + name[6:])
+		h := block("taken", b.take(name, n), n)
+		h = block("handed to a newcomer", b.hand(h, c, n), n)
+		h = block("handed back", c.hand(h, b, n), n)
+		b.free(h)
+		d.free(block("taken by a newcomer", d.take(name, n), n))
+		b.free(block("taken again", b.take(name, 7), 7))
+		b.free(block("and again", b.take(name, n), n))
 	}
 }
