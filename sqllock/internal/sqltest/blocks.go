@@ -3,6 +3,7 @@ package sqltest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -111,6 +112,45 @@ func BlocksCostNoStatement(t *testing.T, dialect func() sqllock.Dialect, admin *
 	}
 }
 
+// inTx takes n tokens in a transaction of the application.
+func inTx(t *testing.T, s *sqllock.Server, db *sql.DB, name string, n int) (token int64) {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	r := &driver.Request{ID: "in-tx", Name: name, Mode: driver.Exclusive, N: 1, Tokens: n}
+	rep, err := s.AcquireInTx(t.Context(), tx, r, time.Minute)
+	if err != nil || rep.Token == 0 {
+		t.Fatalf("AcquireInTx: %+v, %v", rep, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	return int64(rep.Token)
+}
+
+// BlocksAreDamaged makes a waiter's block too large. The statement that hands over must leave that to
+// the call that reads the row and reports it.
+func BlocksAreDamaged(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
+	s := sqllock.New(db, dialect, nil)
+	defer func() { _ = s.Close() }()
+	b := &blocks{T: t, Session: open(t, s, "damaged"), id: "damaged"}
+	defer func() { _ = b.Close(context.Background()) }()
+	for tokens, damaged := range map[int]bool{driver.MaxTokens: false, driver.MaxTokens + 1: true, 0: true, -1: true} {
+		h := b.take(fmt.Sprint("damaged/", tokens), 1)
+		b.ask(h.Name, 7)
+		if _, err := db.Exec(fmt.Sprintf("UPDATE hf_lock SET line = REPLACE(line, ' 1 7 ', ' 1 %d ') WHERE name = '%s'",
+			tokens, h.Name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Release(t.Context(), h, 0); errors.Is(err, driver.ErrDamaged) != damaged {
+			t.Errorf("a release before a waiter that takes %d tokens: %v; want ErrDamaged: %v", tokens, err, damaged)
+		}
+	}
+}
+
 // BlocksAreNew takes blocks where the clock or the floor decides: all tokens must be larger than any
 // that a lost row may have had. The floor is ahead of the clock, so each block begins where the last
 // one ended, however long the statements take.
@@ -159,6 +199,10 @@ func BlocksAreNew(t *testing.T, dialect func() sqllock.Dialect, db *sql.DB) {
 		if h := b.take(name, n); int64(h.Token) > clock() {
 			t.Errorf("%s: a block up to %d, ahead of the clock at %d", name, h.Token, clock())
 		}
+	}
+	before := clock()
+	if low := inTx(t, s, db, "new/tx", n) - n + 1; low < before {
+		t.Errorf("in a transaction: a block from %d on; the clock was at %d before", low, before)
 	}
 	b.free(b.take("floor/row", 1))
 	blank("floor/blank")
