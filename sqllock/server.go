@@ -94,11 +94,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 func (b *Server) Name() string { return b.d.Name() }
 
 // Kinds implements [driver.Backend]: a server keeps everything.
-func (b *Server) Kinds() driver.Kinds {
-	all := driver.AllKinds()
-	all.Blocks = false
-	return all
-}
+func (b *Server) Kinds() driver.Kinds { return driver.AllKinds() }
 
 // Polling returns why waiters poll the server instead of being woken. It returns "" if they are
 // woken, or if no session has been opened yet.
