@@ -88,7 +88,8 @@ type Client struct {
 	start     time.Time
 	asleep    func() time.Duration // how long the machine has slept: asleep.Total, except in tests
 	asleep0   time.Duration
-	slept     atomic.Int64 // asleep - asleep0, as last read
+	slept     atomic.Int64         // asleep - asleep0, as last read
+	boot      func() time.Duration // a clock that goes on while the machine sleeps: asleep.Now, except in tests
 	bounds    bounds
 
 	session  atomic.Pointer[session]
@@ -182,7 +183,7 @@ func (s *session) over() bool {
 // New opens a session at the store and renews it until Close. ctx bounds only the opening. The
 // caller closes the backend, after the client. Errors: ErrInvalid, ErrUnavailable, ErrRefused.
 func New(ctx context.Context, backend driver.Backend, cfg *Config) (*Client, error) {
-	return newClient(ctx, backend, cfg, asleep.Total)
+	return newClient(ctx, backend, cfg, nil)
 }
 
 func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept func() time.Duration) (*Client, error) {
@@ -206,10 +207,16 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	if cfg.History < 0 || cfg.History > driver.MaxHistory {
 		return nil, fmt.Errorf("holdfast: %w History of %d: allowed are 0 to %d", ErrInvalid, cfg.History, driver.MaxHistory)
 	}
+	start, boot := time.Now(), asleep.Now
+	if slept == nil {
+		slept = asleep.Total
+	} else {
+		boot = func() time.Duration { return time.Since(start) + slept() }
+	}
 	c := &Client{
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		profiles: cfg.Profiles,
-		start:    time.Now(), asleep: slept, asleep0: slept(),
+		start:    start, asleep: slept, asleep0: slept(), boot: boot,
 		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},
 		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{},

@@ -31,6 +31,7 @@ type cohort struct {
 	last    uint64        // the last of the block, which is the token of the grant
 	began   time.Duration // when the grant was heard of
 	passes  int           // under the present grant, or if there is none under the one before
+	boot    time.Duration // the same on Client.boot
 	passFor time.Duration
 	timer   *time.Timer    // until passFor is over
 	holder  *driver.Holder // the last that the asker knows
@@ -51,7 +52,6 @@ type member struct {
 	turn       turn
 	inLine     bool
 	prev, next *member
-	before     int // how many calls were before it
 }
 
 // line is the calls that wait for each other, in order of arrival.
@@ -161,7 +161,8 @@ func (call attempt) enterCohort() *member {
 		k.asking, l.asks = true, true
 		return nil
 	}
-	m := &member{attempt: call, came: make(chan struct{}, 1), before: k.line.n + 1}
+	m := &member{attempt: call, came: make(chan struct{}, 1)}
+	m.inQueue, m.ahead = true, k.line.n+1
 	k.line.add(m)
 	return m
 }
@@ -208,6 +209,7 @@ func (l *Lease) startGrant(token uint64, now time.Duration) {
 	if k := l.cohort; k != nil {
 		l.asks = false
 		k.asking, k.current, k.next, k.last, k.began, k.passes, k.holder = false, l, l.token+1, token, now, 0, nil
+		k.boot = l.c.boot()
 		if k.passFor = min(l.c.passFor, l.session.ttl/10); k.next <= k.last {
 			k.awaitTime(l.c)
 		} else {
@@ -241,7 +243,8 @@ func (l *Lease) passOn() bool {
 		c.leaveCohort(l)
 		return false
 	}
-	if now := c.now(); now >= l.trusted || !k.mayPass(now) { // the machine may have slept
+	if now := c.coarseNow(); now >= l.trusted || !k.mayPass(now) || c.boot()-k.boot >= k.passFor {
+		// On boot the time counts that the machine slept, too.
 		c.leaveCohort(l)
 		return false
 	}
@@ -351,7 +354,9 @@ func (m *member) waitInLine() (*Holder, error) {
 	c := l.c
 	c.startAttempt(a)
 	defer c.endAttempt(a)
-	a.reportWaiting(m.before, false)
+	if w := a.end; w != nil {
+		w.Queued, w.Ahead = time.Now(), a.ahead
+	}
 	select {
 	case <-m.came:
 		return nil, m.turn.err
