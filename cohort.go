@@ -16,12 +16,19 @@ import (
 //
 // The idea is lock cohorting: Dice, Marathe and Shavit, PPoPP 2012.
 //
-//	a call comes         nobody asks or holds: it is the asker; else it joins the line
-//	the asker is granted its lease is the current one
-//	the asker gives up   its place goes to the first of the line, or else is cancelled
-//	the asker fails      the calls of the line fail with it: they want the same of the same store
-//	a release            passes the lock on; or the store has it, and the first of the line asks
-//	a loss, a hand-off   the first of the line asks
+//	a call comes           it joins the line if there is one, or if the current lease may be passed on,
+//	                       or if another call asks; else it is the asker
+//	the asker is granted   its lease is the current one; if it may not be passed on, the first of the
+//	                       line asks at once
+//	the asker gives up     its place goes to the first of the line, or else is cancelled
+//	the asker fails        the calls of the line fail with it: they want the same of the same store
+//	a release              passes the lock on, or gives it back, and the first of the line asks
+//	the time is over       the first of the line asks, while the current lease goes on
+//	a loss, a hand-off     the first of the line asks
+//
+// So whenever calls are in line, another one asks, or the current lease may be passed on.
+//
+// All fields are guarded by Client.mu.
 type cohort struct {
 	key     cohortKey
 	asking  bool   // a call asks the store, or is about to
@@ -43,61 +50,6 @@ type cohort struct {
 type cohortKey struct {
 	name, info string
 	readWrite  bool
-}
-
-// member is a call in the line of a cohort.
-type member struct {
-	attempt
-	came       chan struct{} // gets a value when turn is there
-	turn       turn
-	inLine     bool
-	prev, next *member
-}
-
-// line is the calls that wait for each other, in order of arrival.
-type line struct {
-	head, tail *member
-	n          int
-}
-
-func (q *line) add(m *member) {
-	if m.inLine, m.prev = true, q.tail; q.tail == nil {
-		q.head = m
-	} else {
-		q.tail.next = m
-	}
-	q.tail = m
-	q.n++
-}
-
-func (q *line) remove(m *member) {
-	if m.prev == nil {
-		q.head = m.next
-	} else {
-		m.prev.next = m.next
-	}
-	if m.next == nil {
-		q.tail = m.prev
-	} else {
-		m.next.prev = m.prev
-	}
-	m.inLine, m.prev, m.next = false, nil, nil
-	q.n--
-}
-
-// turn is why a member has left the line. The zero turn: it is the asker now.
-type turn struct {
-	passed bool   // its lease has begun
-	place  *place // it is the asker, and takes over a place in the queue
-	err    error  // the asker has failed with this
-}
-
-// place is a place in the store's queue that another call takes over.
-type place struct {
-	l     *Lease // whose request has the place
-	proof time.Duration
-	reply driver.Reply
-	at    time.Duration // when the call before gave up
 }
 
 // The bounds of passes, unless Config has others.
@@ -239,12 +191,7 @@ func (l *Lease) passOn() bool {
 	if k.current != l {
 		return false
 	}
-	if k.line.n == 0 || k.asking || l.notice != nil || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
-		c.leaveCohort(l)
-		return false
-	}
-	if now := c.coarseNow(); now >= l.trusted || !k.mayPass(now) || c.boot()-k.boot >= k.passFor {
-		// On boot the time counts that the machine slept, too.
+	if k.line.n == 0 || k.asking || !l.mayPass() {
 		c.leaveCohort(l)
 		return false
 	}
@@ -262,13 +209,24 @@ func (l *Lease) passOn() bool {
 	return true
 }
 
+// mayPass reports whether l, the current lease, may be passed on. If an operator has asked for its
+// release, it goes back to the store. Called with c.mu held.
+func (l *Lease) mayPass() bool {
+	c, k := l.c, l.cohort
+	if l.notice != nil || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
+		return false
+	}
+	now := c.coarseNow()
+	return now < l.trusted && k.mayPass(now) && c.boot()-k.boot < k.passFor // the machine may have slept
+}
+
 // mayPass reports whether the bounds allow another pass. Called with c.mu held.
 func (k *cohort) mayPass(now time.Duration) bool {
 	return k.next <= k.last && now-k.began < k.passFor
 }
 
-// passedTime notes that the time of passes is over. If the lock is still held, the first of the line goes to the store's
-// queue: calls of other clients that come from now on shall not be before it.
+// passedTime notes that the time of passes is over. If the lock is still held, the first of the line
+// goes to the store's queue: calls of other clients that come from now on shall not be before it.
 func (c *Client) passedTime(k *cohort) {
 	now := c.coarseNow()
 	c.mu.Lock()
@@ -280,8 +238,10 @@ func (c *Client) passedTime(k *cohort) {
 
 // heir returns the lease that l's grant has been passed on to, or l. Called with c.mu held.
 func (l *Lease) heir() *Lease {
-	if k := l.cohort; k != nil && k.current != nil && k.current.grantToken == l.grantToken && k.current.req.ID == l.req.ID {
-		return k.current
+	if k := l.cohort; k != nil {
+		if to := k.current; to != nil && to.grantToken == l.grantToken && to.req.ID == l.req.ID {
+			return to
+		}
 	}
 	return l
 }
@@ -317,76 +277,6 @@ func (c *Client) stopAsking(l *Lease, failed error) {
 	for failed != nil && k.first(turn{err: failed}) != nil {
 	}
 	c.nextAsker(k)
-}
-
-// bequeath gives a's place in the store's queue to the first of the line, which is the asker then. It
-// returns false if there is none.
-func (a *attempt) bequeath(reply *driver.Reply) bool {
-	l, c := a.l, a.l.c
-	if l.cohort == nil || reply.Wake == nil {
-		return false
-	}
-	now := c.coarseNow()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || l.session.over() ||
-		l.cohort.first(turn{place: &place{l, a.wait.proof, *reply, now}}) == nil {
-		return false
-	}
-	l.asks = false
-	return true
-}
-
-// take makes p's request that of l.
-func (p *place) take(l *Lease) (sent time.Duration, reply driver.Reply) {
-	l.session, l.number, l.req = p.l.session, p.l.number, p.l.req
-	l.unanswered = p.l.unanswered
-	if reply = p.reply; reply.Retry > 0 {
-		reply.Retry = max(reply.Retry-(l.c.coarseNow()-p.at), time.Microsecond)
-	}
-	return p.proof, reply
-}
-
-// waitInLine waits for m's turn. Without a turn, it returns why m has left the line, and the holder
-// that the cohort knows.
-func (m *member) waitInLine() (*Holder, error) {
-	l, a := m.l, &m.attempt
-	c := l.c
-	c.startAttempt(a)
-	defer c.endAttempt(a)
-	if w := a.end; w != nil {
-		w.Queued, w.Ahead = time.Now(), a.ahead
-	}
-	select {
-	case <-m.came:
-		return nil, m.turn.err
-	case <-a.limited.Done():
-	case <-c.openCtx.Done():
-	}
-	c.mu.Lock()
-	if !m.inLine { // its turn came at the same time
-		c.mu.Unlock()
-		<-m.came
-		return nil, m.turn.err
-	}
-	l.cohort.line.remove(m)
-	a.holder, a.named = l.cohort.inTheWay(c)
-	c.mu.Unlock()
-	if c.openCtx.Err() != nil {
-		return nil, ErrClosed
-	}
-	return a.lastHolder(), a.timedOut()
-}
-
-// inTheWay returns the holder that k knows, and when it was that. Called with c.mu held.
-func (k *cohort) inTheWay(c *Client) (*driver.Holder, time.Duration) {
-	l := k.current
-	if l == nil {
-		return k.holder, k.named
-	}
-	now := c.coarseNow()
-	return &driver.Holder{ID: l.req.ID, Mode: l.req.Mode, N: 1, Token: l.grantToken, Age: time.Since(l.since),
-		Left: max(l.trusted-now, 0), Info: l.req.Info}, now
 }
 
 // setPasses sets the bounds of passes.

@@ -34,8 +34,8 @@ type Lease struct {
 	op         string // of the call that took it
 	req        driver.Request
 	number     uint64 // the client's count of requests, from which the ID is made
-	token      uint64
-	grantToken uint64 // the token of the grant, which the store knows; token is of its block
+	token      uint64 // of the block of tokens of its grant
+	grantToken uint64 // by which the store knows the grant: the last of the block
 	since      time.Time
 	outer      *Lease        // the lease that this one was borrowed from; nil: none
 	maxHold    time.Duration // of the options; 0: none

@@ -148,7 +148,9 @@ var tokens = []check{
 				h = see("in the queue", r, a.waitPush(r, &replies[i], patience))
 			}
 			a.release(h)
-			for _, bad := range []*driver.Request{block(a, driver.MaxTokens+1), block(a, -1), a.shared("x"), a.permits("p", 1, 2)} {
+			for _, bad := range []*driver.Request{
+				block(a, driver.MaxTokens+1), block(a, -1), a.shared("x"), a.permits("p", 1, 2),
+			} {
 				if bad.Tokens == 0 {
 					bad.Tokens = 2
 				}
