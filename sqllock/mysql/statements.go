@@ -42,12 +42,12 @@ const joinText = `due = IF({queue}, IF(waiting = 0, VALUES(expires), LEAST(due, 
 	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 ', ?, ' ', ?, ' ', VALUES(since), ' ',
 		VALUES(expires), ' ', VALUES(info), x'0a'), line)`
 
-// Arguments: name, extra tokens, floor plus these, id, session, ttl, minimum hold, minimum hold, the
-// longer of the two, info, extra tokens, floor plus these, tokens, minimum hold. Extra tokens are
-// all but the first. (A server that prepares may not know the type of a comparison between
+// Arguments: name, extra tokens, floor plus these, id, session, ttl, minimum hold, minimum hold,
+// the longer of the two, info, extra tokens, floor plus these, tokens, minimum hold. Extra tokens
+// are all but the first. (A server that prepares may not know the type of a comparison between
 // arguments, so the caller compares them.) A new row's ver is the time, since the name may have had
-// a row before, and someone may know its version. For the same reason all its tokens are later than
-// the clock, see record.mint.
+// a row before, and someone may know its version. For the same reason all its tokens are at least
+// the time, see record.mint.
 const takeText = `INSERT INTO hf_lock
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
 	VALUES (?, 1, 0, 0, LAST_INSERT_ID(GREATEST({now} + ?, ? + 1)), {now}, {now}, ?, ?, {now}, {now} + ?,
@@ -98,8 +98,8 @@ const joinBlindText = `UPDATE hf_lock SET
 // joinSeenText is joinBlindText for servers whose INSERT may return the row: it returns the holder.
 // If there is no row, it creates one, and takes the name.
 //
-// Arguments: name, extra tokens, floor plus these, id, session, ttl, minimum hold, minimum hold, the
-// longer of the two, info, tokens, minimum hold, id.
+// Arguments: name, extra tokens, floor plus these, id, session, ttl, minimum hold, minimum hold,
+// the longer of the two, info, tokens, minimum hold, id.
 var joinSeenText = strings.NewReplacer("{queue}", queue).Replace(`INSERT INTO hf_lock
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
 	VALUES (?, 1, 0, 0, GREATEST({now} + ?, ? + 1), {now}, {now}, ?, ?, {now}, {now} + ?,
@@ -240,7 +240,8 @@ const handedOn = 1 << 32
 //
 // Arguments: floor, name, id, token, window.
 var handingText = strings.NewReplacer(
-	"{id}", field(1), "{session}", field(2), "{mode}", field(3), "{tokens}", "CAST("+field(4)+" AS SIGNED)", "{most}", strconv.Itoa(driver.MaxTokens),
+	"{id}", field(1), "{session}", field(2), "{mode}", field(3),
+	"{tokens}", "CAST("+field(4)+" AS SIGNED)", "{most}", strconv.Itoa(driver.MaxTokens),
 	"{minhold}", "CAST("+field(5)+" AS SIGNED)", "{deadline}", "CAST("+field(7)+" AS SIGNED)", "{info}", lastField,
 ).Replace(`UPDATE hf_lock SET
 	token = GREATEST(token + {tokens}, {now}, ? + {tokens}) + 0 * LAST_INSERT_ID(4294967296 + CRC32(SUBSTRING_INDEX({session}, '.', 1))),

@@ -28,7 +28,7 @@ const (
 	queue = "(l.busy > excluded.at AND l.expires > excluded.at AND l.kept = 0 AND l.kind = 1 AND l.more = '' AND l.hid <> excluded.hid" +
 		" AND (l.waiting = 0) = (l.line = '') AND (l.waiting = 0 OR l.due > excluded.at) AND length(l.line) < 4194304 AND strpos(E'\\n' || l.line, E'\\n' || excluded.hid || ' ') = 0)"
 
-	// A name may have had a row before, so all tokens of a new one are later than the clock: see
+	// A name may have had a row before, so all tokens of a new one are at least the time: see
 	// record.mint.
 	//
 	// $1 name, $2 id, $3 session, $4 ttl, $5 minimum hold, $6 info, $7 floor, $8 tokens
@@ -123,7 +123,8 @@ func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), 
 // $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to notify others
 var handText = strings.NewReplacer(
 	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"),
-	"{tokens}", "NULLIF("+field("4")+", '')::bigint", "{most}", strconv.Itoa(driver.MaxTokens), "{minhold}", "NULLIF("+field("5")+", '')::bigint",
+	"{tokens}", "NULLIF("+field("4")+", '')::bigint", "{most}", strconv.Itoa(driver.MaxTokens),
+	"{minhold}", "NULLIF("+field("5")+", '')::bigint",
 	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"), "{bounded}", bounded, "{sealed}",
 	sealed("'hf_' || split_part(hsession, '.', 1)", "said"),
 ).Replace(`WITH ended AS (

@@ -171,8 +171,8 @@ var queries = [numQueries]string{
 	qCeiling:  `UPDATE meta SET ceiling = max(ceiling, ?, floor + ?)`,
 
 	// The whole uncontended acquire. It does nothing unless the session exists, the name is free
-	// and has no waiters, and the token is below the ceiling. ?9 is how many tokens the request takes;
-	// see tx.grant.
+	// and has no waiters, and the token is below the ceiling. ?9 is how many tokens the request
+	// takes; see tx.grant.
 	qTake: `INSERT INTO lock (name, kind, token, id, session, since, expires, keep, info)
 		SELECT ?1, 1, t, ?2, ?8, ?3, ?4, ?5, ?6 FROM
 			(SELECT max(?7, floor + 1) + ?9 - 1 AS t, ceiling AS c FROM meta)

@@ -103,7 +103,8 @@ func BlocksCostNoStatement(t *testing.T, dialect func() sqllock.Dialect, admin *
 	}
 	for what, of := range counts {
 		if of[driver.MaxTokens] != of[1] {
-			t.Errorf("%s takes %d statements with %d tokens, and %d with one", what, of[driver.MaxTokens], driver.MaxTokens, of[1])
+			t.Errorf("%s takes %d statements with %d tokens, and %d with one", what, of[driver.MaxTokens], driver.MaxTokens,
+				of[1])
 		}
 	}
 	// Some servers cannot return the holder in the statement that joins the queue.
@@ -131,8 +132,8 @@ func inTx(t *testing.T, s *sqllock.Server, db *sql.DB, name string, n int) (toke
 	return int64(rep.Token)
 }
 
-// BlocksAreDamaged makes a waiter's block too large. The statement that hands over must leave that to
-// the call that reads the row and reports it.
+// BlocksAreDamaged makes a waiter's block too large. The statement that hands over must leave that
+// to the call that reads the row and reports it.
 func BlocksAreDamaged(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 	s := sqllock.New(db, dialect, nil)
 	defer func() { _ = s.Close() }()
@@ -151,9 +152,9 @@ func BlocksAreDamaged(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 	}
 }
 
-// BlocksAreNew takes blocks where the clock or the floor decides: all tokens must be larger than any
-// that a lost row may have had. The floor is ahead of the clock, so each block begins where the last
-// one ended, however long the statements take.
+// BlocksAreNew takes blocks where the clock or the floor decides: all tokens must be larger than
+// any that a lost row may have had. The floor is ahead of the clock, so each block begins where the
+// last one ended, however long the statements take.
 func BlocksAreNew(t *testing.T, dialect func() sqllock.Dialect, db *sql.DB) {
 	const n = driver.MaxTokens
 	clock := func() (us int64) {
