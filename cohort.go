@@ -294,3 +294,11 @@ func (c *Client) setPasses(cfg *Config) {
 	}
 	c.passes = min(c.passes, driver.MaxTokens-1)
 }
+
+// GrantToken returns the token by which the store knows the grant: Record.Holders has it, and
+// Client.Break takes it. It is Token, or somewhat larger if calls of this client may pass the lock
+// among themselves under the grant (Config.Passes).
+func (l *Lease) GrantToken() uint64 {
+	l.mustBeUsable("GrantToken")
+	return l.grantToken
+}

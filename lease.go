@@ -314,16 +314,6 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 	return &Error{Op: "release", Name: l.req.Name, Err: asOutage(explain(ctx, err))}
 }
 
-// lostAtRelease returns the error of a release that the store has answered with a loss.
-func (l *Lease) lostAtRelease(reason Reason) error {
-	why := lost("release", &l.req, reason)
-	if l.c.isOpen() { // Close has no time for it
-		why = l.c.learnWhy(l, why)
-	}
-	l.recordEnd(HistoryLost, string(why.Reason), false, l.c.coarseNow())
-	return why
-}
-
 // releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
 // has expired there. It then cancels the request, as long as an exchange about that may still arrive.
 func (l *Lease) releaseInBackground() {

@@ -153,3 +153,13 @@ func (l *Lease) awaitExplanation() {
 	case <-timer.C:
 	}
 }
+
+// lostAtRelease returns the error of a release that the store has answered with a loss.
+func (l *Lease) lostAtRelease(reason Reason) error {
+	why := lost("release", &l.req, reason)
+	if l.c.isOpen() { // Close has no time for it
+		why = l.c.learnWhy(l, why)
+	}
+	l.recordEnd(HistoryLost, string(why.Reason), false, l.c.coarseNow())
+	return why
+}
