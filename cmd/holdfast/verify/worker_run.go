@@ -95,7 +95,7 @@ func (w *worker) join(runCtx context.Context, st *open.Store, n int) (m *workerC
 	m.proofRecorder = newProofRecorder(st, w.rec, m.number)
 	cfg := &holdfast.Config{
 		TTL: w.job.TTL, Program: "holdfast verify", Labels: map[string]string{"verify": m.name},
-		Observer: &holdfast.Observer{Waiting: m.proofRecorder.waiting}, Passes: -1,
+		Observer: &holdfast.Observer{Waiting: m.proofRecorder.waiting, WaitEnded: m.proofRecorder.waitEnded}, Passes: -1,
 	}
 	if n%2 == 1 { // the calls of every other client pass locks among themselves, and may overtake others
 		cfg.Passes = 0
