@@ -64,7 +64,8 @@ func TestModelCatches(t *testing.T) {
 		"an expired grant is renewed": true, "a latch at zero wakes no waiter": true,
 		"a fast take forgets a minimum hold": true,
 		"a fast release ignores the token":   true, "a fast hand-over grants a full TTL": true,
-		"a fast hand-over gives one token": true, "a kept grant is overwritten": true, "no waiter learns how long a name is kept": true,
+		"a fast hand-over gives one token": true, "a kept grant is overwritten": true,
+		"no waiter learns how long a name is kept": true,
 	}
 	for _, m := range []struct{ what, old, new string }{
 		{"newcomers ignore the queue", "if not line and fits(mode, n)", "if fits(mode, n)"},
