@@ -237,8 +237,12 @@ func (m *membership) script(name, header string) string {
 	return header + join("member") + "\nlocal function answer()" + text + "end\n" + join("member_clock")
 }
 
-// Lead returns how far a proposed token may be ahead of a member's clock.
-func Lead(quarantine time.Duration) time.Duration { return quarantine / 4 }
+// Lead returns how far a proposed token may be ahead of a member's clock. If the clocks differ by less
+// than three quarters of a quarantine, the clock of a server after its quarantine has passed all
+// earlier tokens by the longest block, which it may then give below its clock.
+func Lead(quarantine time.Duration) time.Duration {
+	return quarantine/4 - driver.MaxTokens*time.Microsecond
+}
 
 // proposal adds the proposed token, which only the scripts of a member expect.
 func (b *Backend) proposal(c *call, want uint64) *call {

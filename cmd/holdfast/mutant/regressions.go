@@ -39,7 +39,8 @@ var AllRegressions = []Regression{
 	{
 		Mutant{ID: "redis-passed-over-is-told",
 			Bug: "a waiter without a subscription at the primary is passed over, but its token is published", Edits: []Edit{
-				{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    notify(session, id, mint())`},
+				{"redislock/lua/common.lua", `    mint(block(mode, n)) -- each turn has its tokens`,
+					`    notify(session, id, mint(block(mode, n)))`},
 			}}, "tests/redislock", "TestPassedOverGetsNothing"},
 	{
 		Mutant{ID: "redis-patterns-listen",
