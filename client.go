@@ -64,7 +64,7 @@ type Config struct {
 	// Passes is how often in a row the calls of this client may pass a mutex or a write lock among
 	// themselves, without an exchange with the store: at most so often, and for PassFor after the store
 	// has granted it. So other clients wait for so much longer, and for the call that has the lock then.
-	// Each pass has its own, larger fencing token. Default 256; a negative number turns passes off, as
+	// Each pass has its own, larger fencing token. Default 512; a negative number turns passes off, as
 	// the option Fair does for one lock. Not every store has them (docs/guarantees.md).
 	Passes int
 

@@ -54,7 +54,7 @@ type cohortKey struct {
 
 // The bounds of passes, unless Config has others.
 const (
-	defaultPasses  = 256
+	defaultPasses  = 512
 	defaultPassFor = 10 * time.Millisecond
 )
 
