@@ -23,6 +23,7 @@ local function first()
     if till * 1000 > now then return h, till end
     write('ZREM', z, h)
     write('LPOP', q)
+    vacated = true
   end
 end
 

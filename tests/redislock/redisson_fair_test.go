@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
 )
@@ -36,4 +37,54 @@ func (j *java) score(name string, at int) int64 {
 		return 0
 	}
 	return j.number("ZSCORE", "redisson_lock_timeout:{"+name+"}", h)
+}
+
+// join puts a client in Java at the end of a fair lock's queue, where it is waited for as long as wait.
+func (j *java) join(name string, wait time.Duration) {
+	j.t.Helper()
+	j.do("RPUSH", "redisson_lock_queue:{"+name+"}", j.h)
+	j.do("ZADD", "redisson_lock_timeout:{"+name+"}", strconv.FormatInt(time.Now().Add(wait).UnixMilli(), 10), j.h)
+}
+
+// leave takes a client in Java out of a fair lock's queue.
+func (j *java) leave(name string) {
+	j.t.Helper()
+	j.do("LREM", "redisson_lock_queue:{"+name+"}", "0", j.h)
+	j.do("ZREM", "redisson_lock_timeout:{"+name+"}", j.h)
+}
+
+// TestRedissonFairLeaves: a waiter in Go is served when a client in Java before it leaves the queue,
+// though nobody announces that.
+func TestRedissonFairLeaves(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(&redisson.Config{Fair: true}, long)
+	name := newID()
+	m.join(name, long)
+	r := exclusive(name)
+	reply := acquire(t, a, r)
+	m.leave(name)
+	gets(t, a, r, reply)
+}
+
+// TestRedissonFairNextInJava: when the time of a dead client in Java is over, the next one is told that
+// the lock is free.
+func TestRedissonFairNextInJava(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(&redisson.Config{Fair: true}, long)
+	name := newID()
+	next := newJava(t, m.client)
+	told := hears(t, m, "redisson_lock__channel:{"+name+"}:"+next.h)
+	m.join(name, time.Second)
+	next.join(name, long)
+	acquire(t, a, exclusive(name))
+	select {
+	case s := <-told:
+		if n := m.number("LLEN", "redisson_lock_queue:{"+name+"}"); s != "0" || n != 2 {
+			t.Errorf("told %q, and %d wait", s, n)
+		}
+	case <-time.After(soon):
+		t.Error("the next one was not told")
+	}
 }
