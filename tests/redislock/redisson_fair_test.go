@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
 )
 
@@ -87,4 +88,41 @@ func TestRedissonFairNextInJava(t *testing.T) {
 	case <-time.After(soon):
 		t.Error("the next one was not told")
 	}
+}
+
+// TestRedissonFairSubscriptions: a request for a fair lock has a channel of its own. The subscription ends
+// with the request, and not only when the session is idle: there may be a thousand in a second.
+func TestRedissonFairSubscriptions(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(&redisson.Config{Fair: true}, long)
+	name := newID()
+	h := granted(t, a, exclusive(name))
+	channels := func() int {
+		all, err := m.do("PUBSUB", "CHANNELS", "redisson_*").AsStrSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	for range 20 { // half of them get the lock
+		next, cancelled := exclusive(name), exclusive(name)
+		reply := acquire(t, a, next)
+		acquire(t, a, cancelled)
+		if err := a.Cancel(t.Context(), name, cancelled.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		h = driver.Hold{Name: name, ID: next.ID, Token: gets(t, a, next, reply)}
+	}
+	r := exclusive(name)
+	reply := acquire(t, a, r)
+	until(t, "one request listens", func() bool { return channels() == 1 })
+	if err := a.Release(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	gets(t, a, r, reply)
+	until(t, "no request listens", func() bool { return channels() == 0 })
 }
