@@ -9,6 +9,8 @@ local freed      -- what this script has taken from KN: lock, read, write
 local more       -- a semaphore may have more free permits than before
 local news       -- the number to announce of a latch
 local counted    -- the name was a semaphore when it was loaded
+local vacated    -- a waiter has left the queue of an RFairLock
+local nearest    -- by waiter of ours there: the nearest client of Redisson before it; nil: not looked for
 
 -- prefixed and suffixed make the names of further keys as Redisson does.
 local function prefixed(prefix)
@@ -112,7 +114,7 @@ end
 
 local function start()
   KN = sub(KL, #KT + 2)
-  was, writes, freed, more, news = false, false, false, false, nil
+  was, writes, freed, more, news, vacated, nearest = false, false, false, false, nil, false, nil
 end
 
 local function observe()

@@ -126,3 +126,22 @@ func TestRedissonFairSubscriptions(t *testing.T) {
 	gets(t, a, r, reply)
 	until(t, "no request listens", func() bool { return channels() == 0 })
 }
+
+// TestRedissonFairCost: what the signs of life of many waiters cost grows with their number only.
+func TestRedissonFairCost(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(&redisson.Config{Fair: true}, long)
+	name := newID()
+	granted(t, a, exclusive(name))
+	const many = 200
+	for range many {
+		acquire(t, a, exclusive(name))
+	}
+	m.do("CONFIG", "RESETSTAT")
+	before := m.score(name, 0)
+	until(t, "they have given a sign of life or two", func() bool { return m.score(name, 0) > before+600 })
+	if n := m.calls("hget"); n < many || n > many*many/4 {
+		t.Errorf("%d times HGET for %d waiters", n, many)
+	}
+}
