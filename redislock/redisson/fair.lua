@@ -76,9 +76,9 @@ local function stay(id, mode, n, owner, joined)
   signOfLife(z, h, joined)
 end
 
--- The times of those behind it stay: nearly nothing of a waiter of ours is in them.
-local function quit(id)
-  if not FAIR then return end
+-- depart takes a waiter of ours out of the queue. The times of those behind it stay: nearly nothing of it
+-- is in them.
+local function depart(id)
   local h, q, z = holder(id), queue()
   if write('HDEL', KM, 'f' .. h) == 0 then return end
   write('LREM', q, 1, h)

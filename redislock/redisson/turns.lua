@@ -31,7 +31,17 @@ end
 -- yielded returns for how many microseconds the name is still left to Redisson's clients.
 local function yielded()
   if FAIR or not line then return 0 end
-  return max(num(call('HGET', KM, 'y') or 0) - now, 0)
+  local left = num(call('HGET', KM, 'y') or 0) - now
+  return left > 0 and left <= GRACE and left or 0 -- more than GRACE: the clock was set back
+end
+
+-- When a name is left alone, one waiter of each session is woken, to ask when that is over. If it leaves
+-- before, the others are told anew.
+local function quit(id)
+  if FAIR then return depart(id) end
+  if yielded() == 0 then return end
+  local _, _, _, mode, n = getPlace(id)
+  if mode == 'p' then more = true else freed = mode == 's' and 'read' or n == 2 and 'write' or 'lock' end
 end
 
 -- taken notes that a client of Redisson has the name.
