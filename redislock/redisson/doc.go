@@ -24,7 +24,8 @@
 //
 //   - RLock has no order of arrival: a client in Java may overtake Go's waiters, which
 //     are in order among themselves. Go's waiters that hand a lock or permits on among themselves leave it to
-//     clients in Java for 25 ms now and then: every fourth time, and more seldom while none takes it.
+//     clients in Java for 25 ms now and then: every fourth time, and more seldom while none takes it. Several
+//     sessions of one Backend count as one, and may hide a client in Java that waits: use one session.
 //   - RLock has no fencing token. A grant of ours has one. It is larger than all earlier ones of ours,
 //     and than those of an RFencedLock of that name.
 //   - An RReadWriteLock does not prefer writers: readers in Java enter while a writer waits. In Go
