@@ -73,7 +73,7 @@ local function every(command, key, score, list)
     if score then args[#args + 1] = score end
     args[#args + 1] = x
     if i % 500 == 0 or i == #list then
-      sum, args = sum + write(command, key, unpack(args)), {}
+      sum, args = sum + (write(command, key, unpack(args)) or 0), {} -- nil: see inspect.lua
     end
   end
   return sum
