@@ -55,7 +55,7 @@
 //
 // A user needs these permissions, for the default prefix (select only if the database is not 0). The
 // names of locks are keys, so ~* may be narrowed to the names in use, which begin the keys, and
-// ~{* ~redisson_lock_*:
+// ~hf:r:* ~{* ~redisson_*:
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:r:s:* &redisson_* -@all
 //	  +evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select
