@@ -145,3 +145,22 @@ func TestRedissonFairCost(t *testing.T) {
 		t.Errorf("%d times HGET for %d waiters", n, many)
 	}
 }
+
+// TestRedissonFairFullMemory: waiters keep their places while the server's memory is full.
+func TestRedissonFairFullMemory(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(&redisson.Config{Fair: true}, long)
+	name := newID()
+	granted(t, a, exclusive(name))
+	acquire(t, a, exclusive(name))
+	m.do("CONFIG", "SET", "maxmemory", "1")
+	before := m.score(name, 0)
+	end := time.Now().Add(soon)
+	for m.score(name, 0) < before+600 {
+		if time.Now().After(end) {
+			t.Fatal("no sign of life")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
