@@ -11,7 +11,8 @@ import (
 
 // leftAlone hands a lock on among waiters of s until it is left to Java for a moment. Then those requests
 // wait that it returns, in their order.
-func leftAlone(t *testing.T, m *mixed, s driver.Session, name string) (asked []*driver.Request, replies []driver.Reply) {
+func leftAlone(t *testing.T, m *mixed, s driver.Session, name string) (
+	asked []*driver.Request, replies []driver.Reply) {
 	t.Helper()
 	hears(t, m, "redisson_lock__channel:{"+name+"}") // as a client in Java that waits
 	h := granted(t, s, exclusive(name))
