@@ -4,6 +4,10 @@
 -- FAIR: a mutex is an RFairLock. WAIT: for how many milliseconds a waiter of ours is waited for without
 -- a sign of life.
 
+-- queues reports whether a request of ours has a place in that queue while it waits: readers have none, nor
+-- have writers of an RReadWriteLock.
+local function queues(mode, n) return FAIR and mode == 'x' and n == 1 end
+
 local function queue() return prefixed('redisson_lock_queue'), prefixed('redisson_lock_timeout') end
 
 -- first returns the first client in the queue, and until when it is waited for, in milliseconds. Those
@@ -35,7 +39,6 @@ local function may(id)
   return not h or id and h == holder(id)
 end
 
--- Readers are not in Redisson's queue, nor are writers of an RReadWriteLock.
 local function nextOf(id)
   if not FAIR or ours(holder(id)) ~= id then return id end
   return ours((first())) or id
@@ -65,8 +68,7 @@ local function signOfLife(z, h, joined)
 end
 
 local function stay(id, mode, n, owner, joined)
-  if not FAIR then attend(field(owner, 1)) end
-  if not FAIR or mode ~= 'x' or n ~= 1 then return end
+  if not queues(mode, n) then return attend(field(owner, 1)) end
   local h, q, z = holder(id), queue()
   write('HSET', KM, 'f' .. h, id)
   if not call('LPOS', q, h) then
@@ -76,14 +78,15 @@ local function stay(id, mode, n, owner, joined)
   signOfLife(z, h, joined)
 end
 
--- depart takes a waiter of ours out of the queue. The times of those behind it stay: nearly nothing of it
--- is in them.
+-- depart takes a waiter of ours out of the queue, and reports whether it was there. The times of those
+-- behind it stay: nearly nothing of it is in them.
 local function depart(id)
   local h, q, z = holder(id), queue()
-  if write('HDEL', KM, 'f' .. h) == 0 then return end
+  if write('HDEL', KM, 'f' .. h) == 0 then return false end
   write('LREM', q, 1, h)
   write('ZREM', z, h)
   vacated, nearest = true, nil
+  return true
 end
 
 local function beat(id)

@@ -21,7 +21,7 @@ local GRACE = 25000
 
 local function yields()
   local what = more and 'permits' or freed
-  if FAIR or not what or not more and typeOf() ~= 'none' then return false end
+  if not what or FAIR and what == 'lock' or not more and typeOf() ~= 'none' then return false end
   local times = write('HINCRBY', KM, 'j', 1)
   if times <= 3 then return false end
   local count_ = strangers(channelOf(what)) and 'w' or 'x'
@@ -35,7 +35,7 @@ end
 
 -- yielded returns for how many microseconds the name is still left to Redisson's clients.
 local function yielded()
-  if FAIR or not line then return 0 end
+  if not line then return 0 end
   local left = num(call('HGET', KM, 'y') or 0) - now
   return left > 0 and left <= GRACE and left or 0 -- more than GRACE: the clock was set back
 end
@@ -43,15 +43,14 @@ end
 -- When a name is left alone, one waiter of each session is woken, to ask when that is over. If it leaves
 -- before, the others are told anew.
 local function quit(id)
-  if FAIR then return depart(id) end
-  if yielded() == 0 then return end
+  if FAIR and depart(id) or yielded() == 0 then return end
   local _, _, _, mode, n = getPlace(id)
   if mode == 'p' then more = true else freed = mode == 's' and 'read' or n == 2 and 'write' or 'lock' end
 end
 
 -- taken notes that a client of Redisson has the name.
 local function taken()
-  if not line or FAIR or call('HGET', KM, 'w') == '0' and call('HGET', KM, 'x') == '0' then return end
+  if not line or call('HGET', KM, 'w') == '0' and call('HGET', KM, 'x') == '0' then return end
   write('HSET', KM, 'w', 0, 'x', 0, 'y', 0)
 end
 
@@ -75,7 +74,7 @@ local function admits(mode, n, id)
     return free() >= n and yielded() == 0
   end
   if t == 'none' or t == 'hash' and mend() then return yielded() == 0 and (mode == 's' or n ~= 1 or may(id)) end
-  if not was and count == 0 then taken() end
+  if not was and count == 0 and not queues(mode, n) then taken() end
   return mode == 's' and t == 'hash' and call('HGET', KN, 'mode') == 'read'
 end
 

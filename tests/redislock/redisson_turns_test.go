@@ -175,3 +175,22 @@ func TestRedissonTurnsOfReaders(t *testing.T) {
 		t.Errorf("Java had %d turns in 80 hand-overs and took none; want 4", n)
 	}
 }
+
+// TestRedissonTurnsBesideFair: Java's turn comes also for semaphores and read/write locks of a client whose
+// mutexes are fair.
+func TestRedissonTurnsBesideFair(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	s, _ := m.open(&redisson.Config{Fair: true}, long)
+	sem, rw := newID(), newID()
+	hears(t, m, "redisson_sc:{"+sem+"}")
+	hears(t, m, "redisson_rwlock:{"+rw+"}")
+	if n := turns(t, 60, func() *driver.Request { return permits(sem, 1, 1) },
+		func(name string) bool { return m.number("GET", name) == 1 }, func(string) {}, s); n < 3 {
+		t.Errorf("Java had %d turns for permits", n)
+	}
+	if n := turns(t, 60, func() *driver.Request { return writer(rw) },
+		func(name string) bool { return !m.exists(name) }, func(string) {}, s); n < 3 {
+		t.Errorf("Java had %d turns to write", n)
+	}
+}
