@@ -79,9 +79,10 @@ local function every(command, key, score, list)
   return sum
 end
 
--- create makes the key of a semaphore that was evicted or deleted, or was never there.
-local function create()
-  local held = PLAIN and used or call('ZCARD', zset())
+-- create makes the key of a semaphore that was evicted or deleted, or was never there. back: how many of
+-- the permits in use are given back.
+local function create(back)
+  local held = PLAIN and used - (back or 0) or call('ZCARD', zset())
   write('SET', KN, fmt('%.0f', max(limit - held, 0)))
   more = true
 end
@@ -90,7 +91,8 @@ end
 -- it makes permits fewer, never more.
 local function add(n)
   if n == 0 then return end
-  if not PLAIN and call('EXISTS', KN) == 0 then create() else write('INCRBY', KN, fmt('%.0f', n)) end
+  local known = not PLAIN or limit < 2 ^ 30 -- a limit that high is none
+  if known and call('EXISTS', KN) == 0 then create(n) else write('INCRBY', KN, fmt('%.0f', n)) end
   more = true
 end
 
