@@ -425,11 +425,17 @@ local function grantOf(id)
   advance()
 end
 
+-- firstEnd returns how many microseconds are left until the first grant of the group ends.
+local function firstEnd()
+  return call('ZRANGE', KZ, 0, 0, 'WITHSCORES')[2] + SHIFT - now
+end
+
 -- retry returns how many microseconds are left until the first grant ends; 0: there is none.
 local function retry()
   if st == 'X' then return (exp > now and exp or keep) - now end
-  if count == 0 then return othersLeft() end
-  return call('ZRANGE', KZ, 0, 0, 'WITHSCORES')[2] + SHIFT - now
+  local left = othersLeft()
+  if count == 0 then return left end
+  return left > 0 and math.min(left, firstEnd()) or firstEnd()
 end
 
 -- notifyAll notifies all waiters of the latch, and forgets them.
