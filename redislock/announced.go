@@ -163,18 +163,19 @@ func (s *session) announcedBy(l *announcement) {
 	}
 }
 
-// prune ends the subscriptions that were not used lately. busy are the names with waiters, and the IDs
-// of the waiters.
-func (e *announcements) prune(busy map[string]bool, now time.Duration) {
+// prune ends the subscriptions that were not used lately. Those of one request end with it: there may
+// be a thousand in a second.
+func (e *announcements) prune() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	busy, now := e.in.waiting(), e.in.b.now() // a request is known to the session before it subscribes
 	for channel, l := range e.channels {
 		select {
 		case <-l.ready:
 		default:
 			continue
 		}
-		if e.closed || busy[cmp.Or(l.of, l.name)] || now-l.used < idleAfter || l.ended != nil {
+		if e.closed || busy[cmp.Or(l.of, l.name)] || l.of == "" && now-l.used < idleAfter || l.ended != nil {
 			continue
 		}
 		l.ended = make(chan struct{})
@@ -186,6 +187,19 @@ func (e *announcements) prune(busy map[string]bool, now time.Duration) {
 			close(l.ended)
 		})
 	}
+}
+
+// waiting returns the requests without a grant, and their names.
+func (s *session) waiting() map[string]bool {
+	all := map[string]bool{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, a := range s.requests {
+		if a.token == 0 {
+			all[a.name], all[id] = true, true
+		}
+	}
+	return all
 }
 
 // close ends all subscriptions.

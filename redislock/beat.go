@@ -18,7 +18,8 @@ func (f *Format) queued(mode driver.Mode, rw bool) bool {
 	return f != nil && f.Beat > 0 && mode == driver.Exclusive && !rw
 }
 
-// beat gives signs of life until the session is closed.
+// beat gives signs of life until the session is closed, and ends the subscriptions of requests that
+// have ended.
 func (e *announcements) beat() {
 	ticker := time.NewTicker(e.in.b.format.Beat)
 	defer ticker.Stop()
@@ -29,6 +30,7 @@ func (e *announcements) beat() {
 		case <-ticker.C:
 		}
 		e.in.signOfLife(e.ctx)
+		e.prune()
 	}
 }
 

@@ -289,15 +289,7 @@ func (s *session) prune() {
 // pruneSubscriptions ends subscriptions that nothing uses.
 func (s *session) pruneSubscriptions() {
 	if s.b.format != nil {
-		names := map[string]bool{}
-		s.mu.Lock()
-		for id, a := range s.requests {
-			if a.waits || a.token == 0 {
-				names[a.name], names[id] = true, true
-			}
-		}
-		s.mu.Unlock()
-		s.announced.prune(names, s.b.now())
+		s.announced.prune()
 	}
 	if !s.b.cluster {
 		return

@@ -89,7 +89,7 @@ elseif count > 0 then
   local hid = sub(call('ZRANGE', KZ, 0, 0)[1], 2)
   local t, e, k, s, m, o = getHold(hid, true)
   local _, q = field(o, 1)
-  r[5] = {hid, st, m, t, now - s, retry(), e <= now and 1 or 0, sub(o, q)}
+  r[5] = {hid, st, m, t, now - s, firstEnd(), e <= now and 1 or 0, sub(o, q)}
 else
   r[5] = others(1)[1]
 end

@@ -59,6 +59,7 @@ end
 
 local getHold -- returns token, lease end, keep time, since, n, owner of a group's grant
 local getPlace -- returns deadline, time of joining, minimum hold, mode, n, owner of a waiter
+local subscribed -- reports whether a session is subscribed at this server
 
 --FORMAT
 local function put()
@@ -341,9 +342,9 @@ local function channel(session)
   return prefix .. 's:' .. session, 'PUBLISH', 'NUMSUB'
 end
 
--- subscribed reports whether a session is subscribed at this server. Subscribers at replicas and
--- patterns do not count. In a Cluster without sharded channels that is unknown, and counts as yes.
-local function subscribed(session)
+-- Subscribers at replicas and patterns do not count. In a Cluster without sharded channels it is
+-- unknown, and counts as yes.
+subscribed = function(session)
   local to, _, count_ = channel(session)
   return not count_ or call('PUBSUB', count_, to)[2] > 0
 end
@@ -427,11 +428,17 @@ local function grantOf(id)
   advance()
 end
 
+-- firstEnd returns how many microseconds are left until the first grant of the group ends.
+local function firstEnd()
+  return call('ZRANGE', KZ, 0, 0, 'WITHSCORES')[2] + SHIFT - now
+end
+
 -- retry returns how many microseconds are left until the first grant ends; 0: there is none.
 local function retry()
   if st == 'X' then return (exp > now and exp or keep) - now end
-  if count == 0 then return othersLeft() end
-  return call('ZRANGE', KZ, 0, 0, 'WITHSCORES')[2] + SHIFT - now
+  local left = othersLeft()
+  if count == 0 then return left end
+  return left > 0 and math.min(left, firstEnd()) or firstEnd()
 end
 
 -- notifyAll notifies all waiters of the latch, and forgets them.

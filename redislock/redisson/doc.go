@@ -24,7 +24,8 @@
 //
 //   - RLock has no order of arrival: a client in Java may overtake Go's waiters, which
 //     are in order among themselves. Go's waiters that hand a lock or permits on among themselves leave it to
-//     clients in Java for 25 ms now and then: every fourth time, and more seldom while none takes it.
+//     clients in Java for 25 ms now and then: every fourth time, and more seldom while none takes it. Several
+//     sessions of one Backend count as one, and may hide a client in Java that waits: use one session.
 //   - RLock has no fencing token. A grant of ours has one. It is larger than all earlier ones of ours,
 //     and than those of an RFencedLock of that name.
 //   - An RReadWriteLock does not prefer writers: readers in Java enter while a writer waits. In Go
@@ -54,7 +55,7 @@
 //
 // A user needs these permissions, for the default prefix (select only if the database is not 0). The
 // names of locks are keys, so ~* may be narrowed to the names in use, which begin the keys, and
-// ~{* ~redisson_lock_*:
+// ~hf:r:* ~{* ~redisson_*:
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~* resetchannels &hf:r:s:* &redisson_* -@all
 //	  +evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select

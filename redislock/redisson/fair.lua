@@ -4,7 +4,9 @@
 -- FAIR: a mutex is an RFairLock. WAIT: for how many milliseconds a waiter of ours is waited for without
 -- a sign of life.
 
-local vacated -- a waiter has left the queue
+-- queues reports whether a request of ours has a place in that queue while it waits: readers have none, nor
+-- have writers of an RReadWriteLock.
+local function queues(mode, n) return FAIR and mode == 'x' and n == 1 end
 
 local function queue() return prefixed('redisson_lock_queue'), prefixed('redisson_lock_timeout') end
 
@@ -23,6 +25,7 @@ local function first()
     if till * 1000 > now then return h, till end
     write('ZREM', z, h)
     write('LPOP', q)
+    vacated, nearest = true, nil
   end
 end
 
@@ -36,51 +39,62 @@ local function may(id)
   return not h or id and h == holder(id)
 end
 
--- Readers are not in Redisson's queue, nor are writers of an RReadWriteLock.
 local function nextOf(id)
   if not FAIR or ours(holder(id)) ~= id then return id end
   return ours((first())) or id
 end
 
+-- before returns the nearest client of Redisson before a waiter of ours. It looks at the queue once for
+-- all waiters: there may be hundreds.
+local function before(h)
+  if not nearest then
+    local last
+    nearest = {}
+    for _, other in ipairs(call('LRANGE', (queue()), 0, -1)) do
+      if ours(other) then nearest[other] = last else last = other end
+    end
+  end
+  return nearest[h]
+end
+
 -- signOfLife gives a waiter of ours its time, from the sign of life on, or from the time of the nearest
 -- client of Redisson before it. The shares of such clients began when they came. So they shrink while
 -- all wait, but when a client leaves, it subtracts its whole share. What has gone by is added for that.
-local function signOfLife(q, z, h, joined)
-  local ms, before = floor(now / 1000), nil
-  for _, other in ipairs(call('LRANGE', q, 0, -1)) do
-    if other == h then break end
-    if not ours(other) then before = other end
-  end
+local function signOfLife(z, h, joined)
+  local ms, other = floor(now / 1000), before(h)
   local till = ms + WAIT
-  if before then till = max(ms, num(call('ZSCORE', z, before) or 0)) + max(ms - floor(joined / 1000), 0) + WAIT end
+  if other then till = max(ms, num(call('ZSCORE', z, other) or 0)) + max(ms - floor(joined / 1000), 0) + WAIT end
   write('ZADD', z, fmt('%.0f', till), h)
 end
 
 local function stay(id, mode, n, owner, joined)
-  if not FAIR then attend(field(owner, 1)) end
-  if not FAIR or mode ~= 'x' or n ~= 1 then return end
+  if not queues(mode, n) then return attend(field(owner, 1)) end
   local h, q, z = holder(id), queue()
   write('HSET', KM, 'f' .. h, id)
-  if not call('LPOS', q, h) then write('RPUSH', q, h) end
-  signOfLife(q, z, h, joined)
+  if not call('LPOS', q, h) then
+    write('RPUSH', q, h)
+    nearest = nil
+  end
+  signOfLife(z, h, joined)
 end
 
--- The times of those behind it stay: nearly nothing of a waiter of ours is in them.
-local function quit(id)
-  if not FAIR then return end
+-- depart takes a waiter of ours out of the queue, and reports whether it was there. The times of those
+-- behind it stay: nearly nothing of it is in them.
+local function depart(id)
   local h, q, z = holder(id), queue()
-  if write('HDEL', KM, 'f' .. h) == 0 then return end
+  if write('HDEL', KM, 'f' .. h) == 0 then return false end
   write('LREM', q, 1, h)
   write('ZREM', z, h)
-  vacated = true
+  vacated, nearest = true, nil
+  return true
 end
 
 local function beat(id)
   if not FAIR then return true end
-  local h, q, z = holder(id), queue()
+  local h, _, z = holder(id), queue()
   local _, joined = getPlace(id)
   if not joined or not call('ZSCORE', z, h) then return false end
-  signOfLife(q, z, h, joined)
+  signOfLife(z, h, joined)
   return true
 end
 

@@ -9,6 +9,8 @@ local freed      -- what this script has taken from KN: lock, read, write
 local more       -- a semaphore may have more free permits than before
 local news       -- the number to announce of a latch
 local counted    -- the name was a semaphore when it was loaded
+local vacated    -- a waiter has left the queue of an RFairLock
+local nearest    -- by waiter of ours there: the nearest client of Redisson before it; nil: not looked for
 
 -- prefixed and suffixed make the names of further keys as Redisson does.
 local function prefixed(prefix)
@@ -71,15 +73,16 @@ local function every(command, key, score, list)
     if score then args[#args + 1] = score end
     args[#args + 1] = x
     if i % 500 == 0 or i == #list then
-      sum, args = sum + write(command, key, unpack(args)), {}
+      sum, args = sum + (write(command, key, unpack(args)) or 0), {} -- nil: see inspect.lua
     end
   end
   return sum
 end
 
--- create makes the key of a semaphore that was evicted or deleted, or was never there.
-local function create()
-  local held = PLAIN and used or call('ZCARD', zset())
+-- create makes the key of a semaphore that was evicted or deleted, or was never there. back: how many of
+-- the permits in use are given back.
+local function create(back)
+  local held = PLAIN and used - (back or 0) or call('ZCARD', zset())
   write('SET', KN, fmt('%.0f', max(limit - held, 0)))
   more = true
 end
@@ -88,7 +91,8 @@ end
 -- it makes permits fewer, never more.
 local function add(n)
   if n == 0 then return end
-  if not PLAIN and call('EXISTS', KN) == 0 then create() else write('INCRBY', KN, fmt('%.0f', n)) end
+  local known = not PLAIN or limit < 2 ^ 30 -- a limit that high is none
+  if known and call('EXISTS', KN) == 0 then create(n) else write('INCRBY', KN, fmt('%.0f', n)) end
   more = true
 end
 
@@ -112,7 +116,7 @@ end
 
 local function start()
   KN = sub(KL, #KT + 2)
-  was, writes, freed, more, news = false, false, false, false, nil
+  was, writes, freed, more, news, vacated, nearest = false, false, false, false, nil, false, nil
 end
 
 local function observe()

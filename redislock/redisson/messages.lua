@@ -28,4 +28,8 @@ local function attend(session)
   local u = attendants()
   write('ZADD', u, fmt('%.0f', now + ATTENDS), session)
   write('PEXPIRE', u, ATTENDS / 1000)
+  local oldest = call('ZRANGE', u, 0, 1, 'WITHSCORES') -- so sessions that are gone do not become many
+  for i = 1, #oldest, 2 do
+    if num(oldest[i + 1]) <= now or not subscribed(oldest[i]) then write('ZREM', u, oldest[i]) end
+  end
 end

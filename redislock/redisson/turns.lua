@@ -1,7 +1,8 @@
 -- Whose turn it is: whether a request of ours may be granted beside Redisson's holders and waiters.
 
--- strangers reports whether more listen to a channel at this server than sessions of ours. In a Cluster
--- each session of ours is subscribed twice, and a client in Java once, in one way or the other.
+-- strangers reports whether more listen to a channel at this server than sessions of ours. Sessions that
+-- share a connection are one listener, so they may hide strangers. In a Cluster each session of ours is
+-- subscribed twice, and a client in Java once, in one way or the other.
 local function strangers(channel)
   local n = call('PUBSUB', 'NUMSUB', channel)[2]
   if CLUSTER then n = max(n, optional('PUBSUB', 'SHARDNUMSUB', channel)[2] or 0) end
@@ -10,33 +11,57 @@ end
 
 -- A name that our waiters hand on among themselves would never be free for Redisson's clients. So now
 -- and then it is free for all, and for GRACE our own waiters leave it to them. If nobody took it, it is
--- free half as often from then on. m has three numbers: j, how often in a row it was handed on; w, how
--- often in a row nobody took it; y, until when it is left alone.
+-- free half as often from then on. m has these numbers:
+--   j  how often in a row it was handed on
+--   w  how often in a row nobody took it, though strangers listened
+--   x  the same without strangers: in a Cluster they may listen at another server
+--   y  until when it is left alone
+--   v  how many permits were free then, of an RSemaphore
 local GRACE = 25000
 
 local function yields()
   local what = more and 'permits' or freed
-  if FAIR or not what or not more and typeOf() ~= 'none' then return false end
-  local times, wasted = write('HINCRBY', KM, 'j', 1), call('HGET', KM, 'w')
-  if times <= 3 * 2 ^ num(wasted or 0) then return false end
-  if not strangers(channelOf(what)) then
-    -- In a Cluster they may listen at another server.
-    if not CLUSTER or not wasted and times <= 48 then return false end
-    wasted = wasted or 4
-  end
-  write('HSET', KM, 'j', 0, 'w', math.min((wasted or 0) + 1, 12), 'y', fmt('%.0f', now + GRACE))
+  if not what or FAIR and what == 'lock' or not more and typeOf() ~= 'none' then return false end
+  local times = write('HINCRBY', KM, 'j', 1)
+  if times <= 3 then return false end
+  local count_ = strangers(channelOf(what)) and 'w' or 'x'
+  if count_ == 'x' and not CLUSTER then return false end
+  local wasted = num(call('HGET', KM, count_) or (count_ == 'w' and 0 or 4))
+  if times <= 3 * 2 ^ wasted then return false end
+  write('HSET', KM, 'j', 0, count_, math.min(wasted + 1, 12), 'y', fmt('%.0f', now + GRACE))
+  if PLAIN and more then write('HSET', KM, 'v', fmt('%.0f', free())) end
   return true
 end
 
 -- yielded returns for how many microseconds the name is still left to Redisson's clients.
 local function yielded()
-  if FAIR or not line then return 0 end
-  return max(num(call('HGET', KM, 'y') or 0) - now, 0)
+  if not line then return 0 end
+  local left = num(call('HGET', KM, 'y') or 0) - now
+  return left > 0 and left <= GRACE and left or 0 -- more than GRACE: the clock was set back
+end
+
+-- When a name is left alone, one waiter of each session is woken, to ask when that is over. If it leaves
+-- before, the others are told anew.
+local function quit(id)
+  if FAIR and depart(id) or yielded() == 0 then return end
+  local _, _, _, mode, n = getPlace(id)
+  if mode == 'p' then more = true else freed = mode == 's' and 'read' or n == 2 and 'write' or 'lock' end
 end
 
 -- taken notes that a client of Redisson has the name.
 local function taken()
-  if line and not FAIR and call('HGET', KM, 'w') ~= '0' then write('HSET', KM, 'w', 0, 'y', 0) end
+  if not line or call('HGET', KM, 'w') == '0' and call('HGET', KM, 'x') == '0' then return end
+  write('HSET', KM, 'w', 0, 'x', 0, 'y', 0)
+end
+
+-- tookPermits reports whether Redisson's clients have permits. Those of an RSemaphore have no owners, but
+-- while it is left alone only they take any.
+local function tookPermits()
+  if not PLAIN then return call('ZCARD', zset()) > used end
+  local before = line and call('HGET', KM, 'v')
+  if not before then return false end
+  if yielded() == 0 then write('HDEL', KM, 'v') end
+  return free() < num(before)
 end
 
 local function admits(mode, n, id)
@@ -45,11 +70,11 @@ local function admits(mode, n, id)
     if t == 'hash' then return false end
     if t == 'none' then create() end
     reclaim()
-    if not PLAIN and call('ZCARD', zset()) > used then taken() end
+    if tookPermits() then taken() end
     return free() >= n and yielded() == 0
   end
   if t == 'none' or t == 'hash' and mend() then return yielded() == 0 and (mode == 's' or n ~= 1 or may(id)) end
-  if not was then taken() end
+  if not was and count == 0 and not queues(mode, n) then taken() end
   return mode == 's' and t == 'hash' and call('HGET', KN, 'mode') == 'read'
 end
 

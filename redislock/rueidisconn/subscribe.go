@@ -35,7 +35,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, message func(strin
 // server: there may be many such channels.
 func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("ssubscribe", message, again)
-	s.receive = c.sharing(s, channel,
+	s.receive = c.sharing(s, channel, c.routed,
 		func(b rueidis.Builder) rueidis.Completed { return b.Ssubscribe().Channel(channel).Build() },
 		func(b rueidis.Builder) rueidis.Completed { return b.Sunsubscribe().Channel(channel).Build() })
 	s.watch = c.watch(s, channel, true)
@@ -45,7 +45,7 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 // SubscribeMany implements redislock.ManySubscriber. It shares the connection for requests.
 func (c *conn) SubscribeMany(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("subscribe", message, again)
-	s.receive = c.sharing(s, channel,
+	s.receive = c.sharing(s, channel, c.single,
 		func(b rueidis.Builder) rueidis.Completed { return b.Subscribe().Channel(channel).Build() },
 		func(b rueidis.Builder) rueidis.Completed { return b.Unsubscribe().Channel(channel).Build() })
 	if !c.Cluster() { // there every server forwards messages
@@ -54,15 +54,30 @@ func (c *conn) SubscribeMany(ctx context.Context, channel string, message func(s
 	return c.subscribe(ctx, s)
 }
 
-// sharing returns the receive of a subscription that shares the connection for requests.
-func (c *conn) sharing(s *subscription, channel string, begin, end func(rueidis.Builder) rueidis.Completed) func(
-	context.Context) error {
+// routed returns the client, which sends each request to the right server.
+func (c *conn) routed() rueidis.Client { return c.client }
+
+// single returns the client of one server. In a Cluster a channel that is not sharded has no right server:
+// c.client would send SUBSCRIBE to one and UNSUBSCRIBE to another.
+func (c *conn) single() rueidis.Client {
+	if c.Cluster() {
+		for _, server := range c.client.Nodes() { // the first is another one each time
+			return server
+		}
+	}
+	return c.client
+}
+
+// sharing returns the receive of a subscription that shares the connection for requests. choose returns
+// the client for each try.
+func (c *conn) sharing(s *subscription, channel string, choose func() rueidis.Client,
+	begin, end func(rueidis.Builder) rueidis.Completed) func(context.Context) error {
 	s.shared = true
-	at := c.client
+	at := choose()
 	return func(ctx context.Context) error {
 		err := at.Receive(ctx, begin(at.B()), s.take)
 		from := at
-		at = c.client
+		at = choose()
 		if e, ok := rueidis.IsRedisErr(err); ok {
 			// The client learns that later; this is the server to ask now.
 			if addr, moved := e.IsMoved(); moved && c.Cluster() && from == c.client {
@@ -75,7 +90,7 @@ func (c *conn) sharing(s *subscription, channel string, begin, end func(rueidis.
 			// A subscription that is abandoned at the client still exists at the server.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortLimit)
 			defer cancel()
-			if answersPing(ctx, from, channel) { // else it hands over to no waiter until the place expires
+			if c.answersPing(ctx, from, channel) { // else it hands over to no waiter until the place expires
 				_ = from.Do(ctx, end(from.B())).Error()
 			}
 		}
@@ -100,9 +115,12 @@ func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.W
 // answersPing reports whether the server of a channel would answer PING with PONG. A server that
 // cannot save its data refuses PING as it refuses writes (MISCONF). rueidis sends a PING after the
 // end of a subscription, to see where the confirmations end, and panics on an unexpected answer.
-// That is on a goroutine of rueidis, so no caller can recover from it. In a Cluster a PING cannot
-// be addressed to that server, so this function deletes a key that never exists.
-func answersPing(ctx context.Context, server rueidis.Client, channel string) bool {
+// That is on a goroutine of rueidis, so no caller can recover from it. The client of a Cluster cannot
+// address a PING to that server, so this function deletes a key that never exists.
+func (c *conn) answersPing(ctx context.Context, server rueidis.Client, channel string) bool {
+	if server != c.client {
+		return server.Do(ctx, server.B().Ping().Build()).Error() == nil
+	}
 	return server.Do(ctx, server.B().Del().Key(channel).Build()).Error() == nil
 }
 

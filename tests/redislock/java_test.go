@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,6 +130,19 @@ end`, "1", name, strconv.FormatInt(time.Now().Add(ahead).UnixMilli(), 10))
 func (j *java) exists(key string) bool {
 	j.t.Helper()
 	return j.number("EXISTS", key) == 1
+}
+
+// calls returns how often the server has run a command.
+func (j *java) calls(command string) int {
+	j.t.Helper()
+	stats, err := j.do("INFO", "commandstats").ToString()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(stats, "cmdstat_"+command+":calls=")
+	n, _, _ := strings.Cut(rest, ",")
+	calls, _ := strconv.Atoi(n)
+	return calls
 }
 
 // mixed is a server for Go and Java.

@@ -51,3 +51,26 @@ func TestRedissonMigration(t *testing.T) {
 		}
 	}
 }
+
+// TestRedissonClusterUnsubscribes: in a Cluster no server keeps a subscription that has ended.
+func TestRedissonClusterUnsubscribes(t *testing.T) {
+	t.Parallel()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true})
+	s := openSession(t, redisson.New(must(rueidisconn.Dial(c.URL("")))(t), &redisson.Config{Fair: true}), long)
+	name := newID()
+	granted(t, s, exclusive(name))
+	for range 20 { // each listens on a channel of its own
+		r := exclusive(name)
+		acquire(t, s, r)
+		if err := s.Cancel(t.Context(), name, r.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, server := range c.Servers {
+		j := newJava(t, rawClient(t, server.Addr))
+		until(t, "nobody is subscribed at "+server.Addr, func() bool {
+			all, err := j.do("PUBSUB", "CHANNELS", "redisson_*").AsStrSlice()
+			return err == nil && len(all) == 0
+		})
+	}
+}

@@ -138,3 +138,24 @@ func TestRedissonDowngrade(t *testing.T) {
 		t.Error("Java's reader has lost its lock")
 	}
 }
+
+// TestRedissonForcedWhileRefused: grants that Java has ended are not listed either while the server takes
+// no writes, and the listing succeeds.
+func TestRedissonForcedWhileRefused(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	for what, ask := range map[string]*driver.Request{"lock": exclusive(newID()), "writer": writer(newID()),
+		"reader": reader(newID()), "permits": permits(newID(), 2, 2)} {
+		granted(t, a, ask)
+		m.do("DEL", ask.Name, "{"+ask.Name+"}:timeout")
+		m.do("CONFIG", "SET", "min-replicas-to-write", "1")
+		if rec, err := b.Inspect(t.Context(), ask.Name); err != nil || len(rec.Holders) != 0 {
+			t.Errorf("%s: Inspect: %+v, %v", what, rec, err)
+		}
+		if _, err := b.List(t.Context(), "", "", 10); err != nil {
+			t.Errorf("%s: List: %v", what, err)
+		}
+		m.do("CONFIG", "SET", "min-replicas-to-write", "0")
+	}
+}

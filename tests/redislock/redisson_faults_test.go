@@ -2,8 +2,6 @@ package redislock_test
 
 import (
 	"errors"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -291,10 +289,29 @@ func TestRedissonCost(t *testing.T) {
 	if _, err := b.Inspect(within(t, attempt), name); err != nil {
 		t.Errorf("Inspect: %v", err)
 	}
-	stats, _ := m.do("INFO", "commandstats").ToString()
-	_, calls, _ := strings.Cut(stats, "cmdstat_pttl:calls=")
-	calls, _, _ = strings.Cut(calls, ",")
-	if n, err := strconv.Atoi(calls); err != nil || n > 5000 {
-		t.Errorf("%d times PTTL, %v", n, err)
+	if n := m.calls("pttl"); n < 1 || n > 5000 {
+		t.Errorf("%d times PTTL", n)
+	}
+}
+
+// TestRedissonPermitEndsInJava: a waiter in Go asks again when a permit of Java ends, also beside permits in
+// Go that end later.
+func TestRedissonPermitEndsInJava(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, b := m.open(nil, long)
+	name := newID()
+	granted(t, a, permits(name, 1, 2))
+	if !m.permit(name, "0123456789abcdef", 2*time.Second) {
+		t.Fatal("no permit")
+	}
+	r := permits(name, 1, 2)
+	reply := acquire(t, a, r)
+	if reply.Retry > 2*time.Second || reply.Holder.Left < 10*time.Second {
+		t.Fatalf("Acquire: %+v, holder %+v", reply, reply.Holder)
+	}
+	gets(t, a, r, reply)
+	if rec, err := b.Inspect(t.Context(), name); err != nil || len(rec.Holders) != 2 {
+		t.Errorf("Inspect: %+v, %v", rec, err)
 	}
 }

@@ -174,3 +174,27 @@ func TestRedissonUnknownLimit(t *testing.T) {
 		t.Errorf("%d permits; want 4", n)
 	}
 }
+
+// TestRedissonPlainDeleted: an RSemaphore whose key was deleted while a program in Go had a permit has all
+// its permits again when they are given back.
+func TestRedissonPlainDeleted(t *testing.T) {
+	t.Parallel()
+	m := newMixed(t)
+	a, _ := m.open(&redisson.Config{PlainSemaphores: true}, long)
+	name := newID()
+	h := granted(t, a, permits(name, 2, 5))
+	m.do("DEL", name)
+	if err := a.Reduce(t.Context(), h, 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := m.number("GET", name); n != 4 {
+		t.Errorf("%d permits; want 4", n)
+	}
+	m.do("DEL", name)
+	if err := a.Release(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := m.number("GET", name); n != 5 {
+		t.Errorf("%d permits; want 5", n)
+	}
+}
