@@ -210,10 +210,11 @@ func (l *Lease) passOn() bool {
 }
 
 // mayPass reports whether l, the current lease, may be passed on. If an operator has asked for its
-// release, it goes back to the store. Called with c.mu held.
+// release, it goes back to the store. So it does if a ticket names its grant: nobody may resume the
+// lease of a later holder, and if somebody has resumed this one, the store knows. Called with c.mu held.
 func (l *Lease) mayPass() bool {
 	c, k := l.c, l.cohort
-	if l.notice != nil || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
+	if l.notice != nil || l.ticketed || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
 		return false
 	}
 	now := c.coarseNow()
