@@ -194,7 +194,7 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 			continue
 		}
 		if ch.State != driver.Gone {
-			w.proof = max(w.proof, sent)
+			w.prove(sent)
 		}
 		if ch.State != 0 {
 			select { // keep only the latest; only one renewal at a time sends
