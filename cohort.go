@@ -240,7 +240,12 @@ func (c *Client) passedTime(k *cohort) {
 	now := c.coarseNow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k.current != nil && !k.asking && !k.mayPass(now) {
+	switch {
+	case k.current == nil || k.asking:
+	case k.mayPass(now): // the timer was that of the grant before, or the readings of two clocks differ
+		k.awaitTime(c)
+	default:
+		k.last = 0 // for good, whatever the clocks show
 		c.nextAsker(k)
 	}
 }

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,13 +12,19 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// lineOf is a client that holds x under a grant with a block of tokens, and has n more calls in line.
+// lineOf opens a client for holdWithLine.
 func lineOf(t *testing.T, b driver.Backend, n int) (c *Client, l *Lease, line <-chan *Lease) {
 	c, err := New(t.Context(), b, &Config{TTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close(context.Background()) }) // the test may have broken the lock
+	l, line = holdWithLine(t, c, n)
+	return c, l, line
+}
+
+// holdWithLine makes c hold x under a grant with a block of tokens, with n more calls in line.
+func holdWithLine(t *testing.T, c *Client, n int) (l *Lease, line <-chan *Lease) {
 	all := make(chan *Lease, n+2)
 	for range n + 2 {
 		go func() {
@@ -35,7 +42,7 @@ func lineOf(t *testing.T, b driver.Backend, n int) (c *Client, l *Lease, line <-
 		}
 		l = <-all
 	}
-	return c, l, all
+	return l, all
 }
 
 // The store reports that a grant is gone, between the end of its lease and the pass to the next one.
@@ -119,6 +126,33 @@ func TestGoneWhileExtended(t *testing.T) {
 		if err := next.Err(); !errors.Is(err, ErrLost) {
 			t.Errorf("the lease that has its grant now: %v; want ErrLost", err)
 		}
+		_ = (<-line).Release()
+	})
+}
+
+// The first of the line asks when the time of passes is over, also if the clock is slow: the time that
+// the machine has slept is read with an error, which changes.
+func TestPassesEndBySlowClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept atomic.Int64
+		slept.Store(int64(time.Second + time.Millisecond))
+		store := memlock.New()
+		c, err := newClient(t.Context(), store, &Config{TTL: 10 * time.Second}, func() time.Duration {
+			return time.Duration(slept.Load())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close(t.Context()) }()
+		l, line := holdWithLine(t, c, 2)
+		slept.Add(-int64(time.Millisecond))
+		c.now()
+		time.Sleep(time.Second)
+		if r, err := c.Inspect(t.Context(), "x"); err != nil || r.Waiting != 1 {
+			t.Errorf("%d wait at the store, %v; want the first of the line", r.Waiting, err)
+		}
+		_ = l.Release()
+		_ = (<-line).Release()
 		_ = (<-line).Release()
 	})
 }
