@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -69,10 +70,10 @@ func (call attempt) get() (*Holder, error) {
 	case err != nil || m.turn.passed:
 		return holder, err
 	case m.turn.place != nil:
-		sent, reply := m.turn.place.take(l)
+		sent, reply := m.turn.place.take(&m.attempt)
 		return m.goOn(sent, reply, nil)
 	case m.limited.Err() != nil: // both came at the same time
-		return nil, m.timedOut()
+		return m.gaveUp()
 	}
 	sent, reply, err := l.ask(m.limited)
 	if err == nil && reply.Token != 0 && l.c.startLease(l, m.o, reply.Token, sent-reply.Stale) {
@@ -95,7 +96,10 @@ func (a *attempt) goOn(sent time.Duration, reply driver.Reply, err error) (*Hold
 	if err == nil {
 		return nil, nil
 	}
-	if a.limited.Err() == nil && a.l.c.isOpen() {
+	// The line does not concern itself with the end of this call's own context, of which err may say so
+	// before the context does.
+	own := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	if a.limited.Err() == nil && !own && a.l.c.isOpen() {
 		a.l.c.stopAsking(a.l, err)
 	}
 	return a.lastHolder(), err

@@ -20,6 +20,14 @@ type wait struct {
 
 func newWait(l *Lease) *wait { return &wait{l: l, proof: -1, results: make(chan renewalResult, 1)} }
 
+// prove notes that an exchange that was sent at sent has proved the place. Called with c.mu held.
+func (w *wait) prove(sent time.Duration) {
+	w.proof = max(w.proof, sent)
+	if w.l.asks {
+		w.l.cohort.heard = max(w.l.cohort.heard, sent)
+	}
+}
+
 // renewalResult is the answer of a renewal about a place in the queue. The grant that it reports
 // may expire before the result is read. So the proof of that grant counts from sent, and not from a
 // later exchange.
@@ -79,9 +87,10 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 			reply, err, a.asked = driver.Reply{}, ErrClosed, true
 		}
 		a.noteAnswer(sent, reply, err)
+		a.tellLine()
 		held, stop := a.next(sent, reply, err)
 		if ended = held || stop != nil; ended {
-			if stop != nil && a.asked && !(err == nil && a.bequeath(&reply)) {
+			if stop != nil && a.asked && !(err == nil && a.bequeath(sent, reply)) {
 				a.l.cancelRequest()
 			}
 			return stop
@@ -252,7 +261,7 @@ func (a *attempt) waitInQueue(sent time.Duration, reply driver.Reply) (token uin
 	// A place with a lease of its own is renewed by asking again. A renewal would make it longer.
 	own := a.l.req.Lease
 	c.mu.Lock()
-	w.proof = sent - reply.Stale
+	w.prove(sent - reply.Stale)
 	if own == 0 {
 		c.waits[w] = struct{}{}
 	}

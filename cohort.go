@@ -43,6 +43,8 @@ type cohort struct {
 	timer   *time.Timer    // until passFor is over
 	holder  *driver.Holder // the last that the asker knows
 	named   time.Duration  // as attempt.named
+	failure error          // as attempt.failure, of the asker
+	heard   time.Duration  // when the lock was last known not to be free; -1: never
 }
 
 // cohortKey says which calls may pass a lock among themselves: those whose record at the store would
@@ -78,7 +80,7 @@ func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 		} else {
 			k = &cohort{}
 		}
-		k.key, k.passes = key, 0
+		k.key, k.heard = key, -1
 		c.cohorts[key] = k
 	}
 	return k
@@ -93,7 +95,7 @@ func (c *Client) forgetCohort(k *cohort) {
 		return
 	}
 	delete(c.cohorts, k.key)
-	if k.key = (cohortKey{}); len(c.idleCohorts) < maxIdleCohorts {
+	if *k = (cohort{timer: k.timer}); len(c.idleCohorts) < maxIdleCohorts {
 		c.idleCohorts = append(c.idleCohorts, k)
 	}
 }
@@ -114,7 +116,12 @@ func (call attempt) enterCohort() *member {
 		return nil
 	}
 	m := &member{attempt: call, came: make(chan struct{}, 1)}
-	m.inQueue, m.ahead = true, k.line.n+1
+	if m.inQueue, m.ahead = true, k.line.n; k.asking {
+		m.ahead++
+	}
+	if w := m.end; w != nil {
+		w.Queued, w.Ahead = time.Now(), m.ahead
+	}
 	k.line.add(m)
 	return m
 }
@@ -126,7 +133,7 @@ func (k *cohort) first(t turn) *member {
 		return nil
 	}
 	k.line.remove(m)
-	m.l.asks = !t.passed && t.err == nil
+	m.inQueue, m.l.asks = false, !t.passed && t.err == nil
 	m.turn = t
 	m.came <- struct{}{}
 	return m
@@ -160,7 +167,8 @@ func (l *Lease) startGrant(token uint64, now time.Duration) {
 	l.grantToken, l.token = token, token-uint64(l.req.Block()-1)
 	if k := l.cohort; k != nil {
 		l.asks = false
-		k.asking, k.current, k.next, k.last, k.began, k.passes, k.holder = false, l, l.token+1, token, now, 0, nil
+		k.asking, k.current, k.next, k.last, k.began, k.passes = false, l, l.token+1, token, now, 0
+		k.holder, k.failure = nil, nil
 		k.boot = l.c.boot()
 		if k.passFor = min(l.c.passFor, l.session.ttl/10); k.next <= k.last {
 			k.awaitTime(l.c)
@@ -210,10 +218,11 @@ func (l *Lease) passOn() bool {
 }
 
 // mayPass reports whether l, the current lease, may be passed on. If an operator has asked for its
-// release, it goes back to the store. Called with c.mu held.
+// release, it goes back to the store. So it does if a ticket names its grant: nobody may resume the
+// lease of a later holder, and if somebody has resumed this one, the store knows. Called with c.mu held.
 func (l *Lease) mayPass() bool {
 	c, k := l.c, l.cohort
-	if l.notice != nil || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
+	if l.notice != nil || l.ticketed || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
 		return false
 	}
 	now := c.coarseNow()
@@ -231,7 +240,12 @@ func (c *Client) passedTime(k *cohort) {
 	now := c.coarseNow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k.current != nil && !k.asking && !k.mayPass(now) {
+	switch {
+	case k.current == nil || k.asking:
+	case k.mayPass(now): // the timer was that of the grant before, or the readings of two clocks differ
+		k.awaitTime(c)
+	default:
+		k.last = 0 // for good, whatever the clocks show
 		c.nextAsker(k)
 	}
 }
@@ -252,7 +266,7 @@ func (c *Client) leaveCohort(l *Lease) {
 	if k == nil || k.current != l {
 		return
 	}
-	k.current = nil
+	k.current, k.heard = nil, max(k.heard, min(c.coarseNow(), l.trusted))
 	if !k.asking {
 		c.nextAsker(k)
 	}

@@ -116,6 +116,27 @@ func TestPassedLease(t *testing.T) {
 			}
 			release(t, acquired(t, "the next", p.next))
 		},
+		"resumed before its release": func(t *testing.T, p *passed) {
+			text := must(p.l.Ticket())(t)
+			r := must(client(t, p.store, nil).Resume(t.Context(), text))(t)
+			if err := p.l.Release(); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("Release = %v", err)
+			}
+			stillWaiting(t, "the next", p.next)
+			turns(t, r, p.next)
+		},
+		"resumed after its release": func(t *testing.T, p *passed) {
+			text := must(p.l.Ticket())(t)
+			release(t, p.l)
+			n := acquired(t, "the next", p.next)
+			if _, err := client(t, p.store, nil).Resume(t.Context(), text); !errors.Is(err, holdfast.ErrGone) {
+				t.Errorf("Resume = %v", err)
+			}
+			if _, err := p.l.Ticket(); !errors.Is(err, holdfast.ErrReleased) {
+				t.Errorf("Ticket = %v", err)
+			}
+			release(t, n)
+		},
 		"closed": func(t *testing.T, p *passed) {
 			release(t, p.l)
 			release(t, acquired(t, "the next", p.next))

@@ -140,7 +140,8 @@ func (l *Lease) ticket() *ticket {
 // Ticket returns a text with which Resume takes the lock up again: after a crash of this process, or
 // in another process that goes on with the same work. Store it with the work. Anyone with the text
 // can take the lock, so treat it as a secret. It cannot be changed to name another grant. Ticket
-// sends nothing to the store. A resumed or adopted lease has another ticket: store that again.
+// sends nothing to the store. Release then gives the lock back to the store, and does not pass it on to
+// another call of the client (Config.Passes). A resumed or adopted lease has another ticket: store that again.
 //
 // Errors: ErrLost or ErrReleased if the lease has ended, ErrInvalid if it is borrowed.
 func (l *Lease) Ticket() (string, error) {
@@ -154,6 +155,13 @@ func (l *Lease) Ticket() (string, error) {
 	if l.outer != nil {
 		return "", &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf(
 			"%w: the lease is borrowed; use the one that it was borrowed from", ErrInvalid)}
+	}
+	l.c.mu.Lock()
+	ended := l.ended
+	l.ticketed = true // in one step with the look at ended: it has not been passed on
+	l.c.mu.Unlock()
+	if ended != nil {
+		return "", l.endedError(op, ended)
 	}
 	return l.ticket().String(), nil
 }

@@ -163,6 +163,8 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 	for i, l := range leases {
 		l = l.heir()
 		switch ch := states[i]; {
+		case l.ended != nil && ch.State == driver.Gone:
+			c.leaveCohort(l) // it is being released: its grant is not passed on
 		case l.ended != nil:
 		case ch.State == driver.Gone:
 			why := lost("use", &l.req, ReasonEnded)
@@ -192,7 +194,7 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 			continue
 		}
 		if ch.State != driver.Gone {
-			w.proof = max(w.proof, sent)
+			w.prove(sent)
 		}
 		if ch.State != 0 {
 			select { // keep only the latest; only one renewal at a time sends

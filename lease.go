@@ -56,6 +56,7 @@ type Lease struct {
 	cancels       contexts
 	releaseCalled bool
 	keepsNothing  bool                     // ReleaseNow has ended it
+	ticketed      bool                     // Ticket has named its grant to somebody who may resume it
 	inner         map[*Lease]struct{}      // leases that were borrowed from this one
 	notice        *Notice                  // who has asked for its release; nil: nobody
 	onRevoke      map[*revocation]struct{} // told when somebody asks

@@ -112,9 +112,6 @@ func (a *attempt) reportWaiting(ahead int, named bool) {
 	c := a.l.c
 	c.mu.Lock()
 	a.inQueue, a.ahead = true, ahead
-	if k := a.l.cohort; k != nil && a.l.asks {
-		k.holder, k.named = a.holder, a.named
-	}
 	c.mu.Unlock()
 	if w := a.end; w != nil && w.Queued.IsZero() {
 		w.Queued, w.Ahead = time.Now(), ahead
