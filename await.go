@@ -11,64 +11,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
-// acquire is the Lock of every primitive: one exchange if the lock is free, else an attempt.
-// w is what the Observer gets to know of it; nil: nothing.
-func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool, w *WaitEnd) (
-	*Lease, error) {
-	for {
-		outer, err := c.carried(ctx, req, o)
-		if err != nil {
-			return nil, &Error{Op: op, Name: req.Name, Err: err}
-		}
-		if outer == nil {
-			break
-		}
-		if l, err := outer.lend(op, req, o); err != errGivenBack {
-			return l, err
-		}
-	}
-	if ctx.Err() != nil {
-		return nil, &Error{Op: op, Name: req.Name, Err: cause(ctx)}
-	}
-	if !c.work.tryAdd() {
-		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
-	}
-	defer c.work.done()
-	l := &Lease{c: c, op: op, req: *req, maxHold: o.maxHold, retry: o.retryFailed, index: -1}
-	l.req.Wait = wait && o.every == 0
-	l.newRequest(c.session.Load())
-	limited := ctx // bounds the exchanges as well
-	if wait && o.atMost > 0 {
-		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(ctx, o.atMost)
-		defer cancel()
-	}
-	sent := c.coarseNow()
-	reply, err := l.sendRequest(limited)
-	if err != nil || reply.Token == 0 || !c.startLease(l, o, reply.Token, sent-reply.Stale) {
-		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1, began: sent, end: w}
-		if err := a.run(sent, reply, err); err != nil {
-			return nil, &Error{Op: op, Name: req.Name, Holder: a.lastHolder(), Err: err}
-		}
-	}
-	waited := l.since.Add(-sent).Sub(c.start)
-	l.recordGrant(HistoryGranted, waited)
-	c.addHeld(l)
-	l.reportAcquired(ctx, w, waited)
-	return l, nil
-}
-
-// discard ends a lease that no caller has used. Unlike Release it does not keep the name for a
-// minimum hold.
-func (l *Lease) discard() {
-	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
-		l.cancelRequest()
-		if o := l.c.observer; o.observesReleases() {
-			l.c.observerCalls.addEnd(func() { o.reportReleased(l, nil) })
-		}
-	}
-}
-
 // wait is a place in the queue, for the keeper.
 type wait struct {
 	l       *Lease
@@ -77,6 +19,14 @@ type wait struct {
 }
 
 func newWait(l *Lease) *wait { return &wait{l: l, proof: -1, results: make(chan renewalResult, 1)} }
+
+// prove notes that an exchange that was sent at sent has proved the place. Called with c.mu held.
+func (w *wait) prove(sent time.Duration) {
+	w.proof = max(w.proof, sent)
+	if w.l.asks {
+		w.l.cohort.heard = max(w.l.cohort.heard, sent)
+	}
+}
 
 // renewalResult is the answer of a renewal about a place in the queue. The grant that it reports
 // may expire before the result is read. So the proof of that grant counts from sent, and not from a
@@ -137,9 +87,10 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 			reply, err, a.asked = driver.Reply{}, ErrClosed, true
 		}
 		a.noteAnswer(sent, reply, err)
+		a.tellLine()
 		held, stop := a.next(sent, reply, err)
 		if ended = held || stop != nil; ended {
-			if stop != nil && a.asked {
+			if stop != nil && a.asked && !(err == nil && a.bequeath(sent, reply)) {
 				a.l.cancelRequest()
 			}
 			return stop
@@ -310,7 +261,7 @@ func (a *attempt) waitInQueue(sent time.Duration, reply driver.Reply) (token uin
 	// A place with a lease of its own is renewed by asking again. A renewal would make it longer.
 	own := a.l.req.Lease
 	c.mu.Lock()
-	w.proof = sent - reply.Stale
+	w.prove(sent - reply.Stale)
 	if own == 0 {
 		c.waits[w] = struct{}{}
 	}

@@ -285,7 +285,7 @@ func leftOpen(err error) bool {
 
 // holdID names l's grant to the store.
 func (l *Lease) holdID() driver.Hold {
-	return driver.Hold{Name: l.req.Name, ID: l.req.ID, Token: l.token}
+	return driver.Hold{Name: l.req.Name, ID: l.req.ID, Token: l.grantToken}
 }
 
 // firstPause is the pause after the first failed try.

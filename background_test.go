@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -56,7 +57,7 @@ func TestCancelsOfOneNameDelayNoOthers(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			for range n {
-				all.Go(func() { _, _ = c.Mutex(name).Lock(ctx) })
+				all.Go(func() { _, _ = c.Mutex(name, holdfast.Fair()).Lock(ctx) })
 			}
 			synctest.Wait()
 			if waiting(name) != n {

@@ -60,6 +60,17 @@ type Config struct {
 
 	// Profiles receive the stacks of calls that hold or wait; see there. Default: none.
 	Profiles Profiles
+
+	// Passes is how often in a row the calls of this client may pass a mutex or a write lock among
+	// themselves, without an exchange with the store: at most so often, and for PassFor after the store
+	// has granted it. So other clients wait for so much longer, and for the call that has the lock then.
+	// Each pass has its own, larger fencing token. Default 512; a negative number turns passes off, as
+	// the option Fair does for one lock. Not every store has them (docs/guarantees.md).
+	Passes int
+
+	// PassFor is for how long after a grant the lock may be passed on; default 10 ms, and never longer
+	// than a tenth of the TTL.
+	PassFor time.Duration
 }
 
 // Client holds leases and waits for locks at one store, under one session that it renews until
@@ -77,7 +88,8 @@ type Client struct {
 	start     time.Time
 	asleep    func() time.Duration // how long the machine has slept: asleep.Total, except in tests
 	asleep0   time.Duration
-	slept     atomic.Int64 // asleep - asleep0, as last read
+	slept     atomic.Int64         // asleep - asleep0, as last read
+	boot      func() time.Duration // a clock that goes on while the machine sleeps: asleep.Now, except in tests
 	bounds    bounds
 
 	session  atomic.Pointer[session]
@@ -96,6 +108,8 @@ type Client struct {
 	exchangeCalls callQueue   // calls the Observer for exchanges, which are many
 	outage        outageState // what the log has about an outage
 	history       historian
+	passes        int           // the most in a row; 0: none
+	passFor       time.Duration // after a grant
 	reading       atomic.Bool   // requests to holders are being read
 	explaining    chan struct{} // has a value for each loss that the store is asked about
 
@@ -105,6 +119,8 @@ type Client struct {
 	waits       map[*wait]struct{}
 	attempts    map[*attempt]struct{} // the calls that wait
 	offers      map[*Lease]*offer
+	cohorts     map[cohortKey]*cohort
+	idleCohorts []*cohort
 	wakeAt      time.Duration // when the watcher looks next
 	looking     bool          // the watcher looks at least once a second, because there is a lease
 	renewAt     time.Duration // when the next renewal is due
@@ -167,7 +183,7 @@ func (s *session) over() bool {
 // New opens a session at the store and renews it until Close. ctx bounds only the opening. The
 // caller closes the backend, after the client. Errors: ErrInvalid, ErrUnavailable, ErrRefused.
 func New(ctx context.Context, backend driver.Backend, cfg *Config) (*Client, error) {
-	return newClient(ctx, backend, cfg, asleep.Total)
+	return newClient(ctx, backend, cfg, nil)
 }
 
 func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept func() time.Duration) (*Client, error) {
@@ -191,17 +207,24 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	if cfg.History < 0 || cfg.History > driver.MaxHistory {
 		return nil, fmt.Errorf("holdfast: %w History of %d: allowed are 0 to %d", ErrInvalid, cfg.History, driver.MaxHistory)
 	}
+	start, boot := time.Now(), asleep.Now
+	if slept == nil {
+		slept = asleep.Total
+	} else {
+		boot = func() time.Duration { return time.Since(start) + slept() }
+	}
 	c := &Client{
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		profiles: cfg.Profiles,
-		start:    time.Now(), asleep: slept, asleep0: slept(),
+		start:    start, asleep: slept, asleep0: slept(), boot: boot,
 		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},
-		offers:   map[*Lease]*offer{},
-		work:     workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
+		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{},
+		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 		explaining: make(chan struct{}, maxExplaining),
 	}
 	c.history.c, c.history.keep = c, cfg.History
+	c.setPasses(cfg)
 	c.observeExchanges()
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {

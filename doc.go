@@ -24,12 +24,13 @@
 // A holder has a [Lease]. The lease renews itself in the background until it is released or lost;
 // one exchange renews all leases of a [Client]. Waiters queue at the store in order of arrival. A
 // release hands the lock to the next one; waiters that died are skipped, and a dead holder's lease
-// expires. The context of a wait bounds the wait only, never the lease.
+// expires. Calls of one client may pass a lock on among themselves for some milliseconds first. The
+// context of a wait bounds the wait only, never the lease.
 //
 // [Mutex], [RWMutex], [Semaphore], [Latch], [Election] and [LockAll] (several locks at once) are
 // values without state: the state is in the lease and at the store.
 //
 // Stores are packages of their own (memlock, redislock, sqllock, zklock) and do not import this
 // one; package driver is the contract between them. To read the code, go on with lease.go,
-// mutex.go, await.go, watch.go, keepalive.go, then driver/driver.go and memlock.
+// mutex.go, acquire.go, await.go, cohort.go, watch.go, keepalive.go, then driver/driver.go and memlock.
 package holdfast

@@ -16,7 +16,9 @@ type Election struct{ lock }
 // Election returns the election of that name, without an exchange with the store. Names and options
 // are as for Mutex; see Candidate.
 func (c *Client) Election(name string, opts ...Option) *Election {
-	return &Election{c.lock(name, driver.Exclusive, 1, 0, opts)}
+	e := &Election{c.lock(name, driver.Exclusive, 1, 0, opts)}
+	e.opt.fair = true // the term that the store shows is the leader's
+	return e
 }
 
 // The labels that Candidate sets.

@@ -93,7 +93,10 @@ func (l *Lease) askExtension(latest time.Duration) (trusted time.Duration, err e
 	default:
 		return 0, &Error{Op: op, Name: l.req.Name, Err: asOutage(explain(context.Background(), err))}
 	}
-	c.endLost(l, lost("use", &l.req, gone))
+	c.mu.Lock()
+	has := l.heir() // a release may have passed the grant on meanwhile
+	c.mu.Unlock()
+	c.endLost(has, lost("use", &has.req, gone))
 	l.awaitExplanation()
 	if l.pushed {
 		l.cancelPushed()

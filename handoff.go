@@ -33,8 +33,12 @@ type ticket struct {
 	Store  string `json:"store"`
 	Name   string `json:"name"`
 	Secret []byte `json:"secret"`
-	Token  uint64 `json:"token,string"`
+	Token  uint64 `json:"token,string"`           // of the lease
+	Grant  uint64 `json:"grant,string,omitempty"` // of the grant, if that is another one
 }
+
+// grantToken returns the token by which the store knows the grant.
+func (t *ticket) grantToken() uint64 { return max(t.Grant, t.Token) }
 
 func (t *ticket) String() string {
 	b, err := json.Marshal(t)
@@ -61,7 +65,8 @@ func parseTicket(s string) (*ticket, error) {
 	if err := json.Unmarshal(b, &t); err != nil {
 		return bad("it is damaged")
 	}
-	if driver.CheckName(t.Name) != nil || len(t.Secret) != len(requestSecret{}) || t.Token == 0 {
+	if driver.CheckName(t.Name) != nil || len(t.Secret) != len(requestSecret{}) || t.Token == 0 ||
+		t.grantToken()-t.Token >= driver.MaxTokens {
 		return bad("it names no grant")
 	}
 	return &t, nil
@@ -112,6 +117,7 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	}
 	c.offers[l] = o
 	toCancel := c.endTree(l, why, nil)
+	c.leaveCohort(l)
 	c.mu.Unlock()
 	cancelAll(toCancel, why)
 	l.recordEnd(HistoryHandedOff, "", !l.pushed, c.coarseNow())
@@ -124,13 +130,18 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 
 func (l *Lease) ticket() *ticket {
 	secret := l.c.requests.secret(l.number)
-	return &ticket{l.c.backend.Name(), l.req.Name, secret[:], l.token}
+	t := &ticket{Store: l.c.backend.Name(), Name: l.req.Name, Secret: secret[:], Token: l.token}
+	if l.grantToken != l.token {
+		t.Grant = l.grantToken
+	}
+	return t
 }
 
 // Ticket returns a text with which Resume takes the lock up again: after a crash of this process, or
 // in another process that goes on with the same work. Store it with the work. Anyone with the text
 // can take the lock, so treat it as a secret. It cannot be changed to name another grant. Ticket
-// sends nothing to the store. A resumed or adopted lease has another ticket: store that again.
+// sends nothing to the store. Release then gives the lock back to the store, and does not pass it on to
+// another call of the client (Config.Passes). A resumed or adopted lease has another ticket: store that again.
 //
 // Errors: ErrLost or ErrReleased if the lease has ended, ErrInvalid if it is borrowed.
 func (l *Lease) Ticket() (string, error) {
@@ -144,6 +155,13 @@ func (l *Lease) Ticket() (string, error) {
 	if l.outer != nil {
 		return "", &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf(
 			"%w: the lease is borrowed; use the one that it was borrowed from", ErrInvalid)}
+	}
+	l.c.mu.Lock()
+	ended := l.ended
+	l.ticketed = true // in one step with the look at ended: it has not been passed on
+	l.c.mu.Unlock()
+	if ended != nil {
+		return "", l.endedError(op, ended)
 	}
 	return l.ticket().String(), nil
 }
@@ -234,9 +252,10 @@ func (c *Client) takeOver(ctx context.Context, op, ticketText string, opts []Opt
 		return fail(ErrClosed)
 	}
 	defer c.work.done()
-	given := driver.Hold{Name: t.Name, ID: requestSecret(t.Secret).id(), Token: t.Token}
+	given := driver.Hold{Name: t.Name, ID: requestSecret(t.Secret).id(), Token: t.grantToken()}
 	a := &adoption{l: &Lease{c: c, op: op, req: r, index: -1}, o: &o, ctx: ctx, grant: given}
 	w := c.newWaitEnd(op, &r)
+	a.block = int(t.grantToken()-t.Token) + 1
 	a.l.newRequest(c.session.Load())
 	if err := a.run(); err != nil {
 		l, err := fail(err)
@@ -256,6 +275,7 @@ type adoption struct {
 	ctx     context.Context
 	grant   driver.Hold
 	asked   bool // the store may have given us the grant
+	block   int  // the lease has the first token of the last so many of the grant
 	missing int  // how often the store has agreed and then shown no such grant
 }
 
@@ -315,7 +335,7 @@ func (a *adoption) once() error {
 	}
 	for _, h := range rec.Holders {
 		if h.ID == l.req.ID && !h.Kept {
-			l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit
+			l.req.Mode, l.req.N, l.req.Limit, l.req.Tokens = h.Mode, max(h.N, 1), rec.Limit, a.block
 			return nil
 		}
 	}

@@ -58,6 +58,9 @@ func (c *Client) Wanted() []WantedLock {
 		return nil
 	}
 	c.mu.Lock()
+	for _, k := range c.cohorts {
+		k.countLine()
+	}
 	all := make([]WantedLock, 0, len(c.attempts))
 	for a := range c.attempts {
 		r, ahead := &a.l.req, a.ahead

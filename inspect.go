@@ -41,6 +41,12 @@ type Holder struct {
 	// end, and a tenth of what is left then. So there the rule does not apply.
 	Lease time.Duration
 
+	// Local is how many more calls of the same client waited for the lock when this one asked for it.
+	// They may get it from each other, without an exchange with the store: see Config.Passes. Tokens is
+	// how many fencing tokens that takes; 1 without it. Token is the largest of them, and a lease has it
+	// or one just below it.
+	Local, Tokens int
+
 	// MaxHold is the MaxHold that the grant was asked for with, as its client says; 0: none. The store
 	// does not know what Extend has changed since.
 	MaxHold time.Duration
@@ -220,7 +226,7 @@ func holder(h *driver.Holder) *Holder {
 	i := driver.ParseInfo(h.Info)
 	return &Holder{
 		Host: i.Host, PID: i.PID, User: i.User, Program: i.Program, Note: i.Note, Labels: i.Labels,
-		Command: i.Command, Lease: millis(i.LeaseMS), MaxHold: millis(i.HoldMS),
+		Command: i.Command, Local: i.Local, Tokens: max(i.Tokens, 1), Lease: millis(i.LeaseMS), MaxHold: millis(i.HoldMS),
 		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
 		Undated: h.Age == 0 && i.Host == "" && i.PID == 0,

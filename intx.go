@@ -53,5 +53,5 @@ func (c *Client) InTx(ctx context.Context, tx any, name string, opts ...Option) 
 		return fail(ErrHeld, reply.Holder)
 	}
 	secret := c.requests.secret(number)
-	return (&ticket{c.backend.Name(), name, secret[:], reply.Token}).String(), nil
+	return (&ticket{Store: c.backend.Name(), Name: name, Secret: secret[:], Token: reply.Token}).String(), nil
 }

@@ -161,7 +161,10 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 		return nil
 	}
 	for i, l := range leases {
+		l = l.heir()
 		switch ch := states[i]; {
+		case l.ended != nil && ch.State == driver.Gone:
+			c.leaveCohort(l) // it is being released: its grant is not passed on
 		case l.ended != nil:
 		case ch.State == driver.Gone:
 			why := lost("use", &l.req, ReasonEnded)
@@ -191,7 +194,7 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 			continue
 		}
 		if ch.State != driver.Gone {
-			w.proof = max(w.proof, sent)
+			w.prove(sent)
 		}
 		if ch.State != 0 {
 			select { // keep only the latest; only one renewal at a time sends
@@ -243,8 +246,8 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	if c.closed || l.session.over() {
 		return false
 	}
-	l.token, l.since = token, time.Now()
-	l.latest = forever
+	l.since, l.latest = time.Now(), forever
+	l.startGrant(token, now)
 	if o.maxHold > 0 {
 		l.latest = now + o.maxHold
 	}

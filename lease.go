@@ -34,7 +34,8 @@ type Lease struct {
 	op         string // of the call that took it
 	req        driver.Request
 	number     uint64 // the client's count of requests, from which the ID is made
-	token      uint64
+	token      uint64 // of the block of tokens of its grant
+	grantToken uint64 // by which the store knows the grant: the last of the block
 	since      time.Time
 	outer      *Lease        // the lease that this one was borrowed from; nil: none
 	maxHold    time.Duration // of the options; 0: none
@@ -48,11 +49,14 @@ type Lease struct {
 	trusted       time.Duration // valid before this reading of c.now
 	until         time.Duration // the earlier of trusted and latest; orders the heap
 	index         int           // in the heap; -1: not in it
+	cohort        *cohort       // whose calls may get the lock from it; nil: none
+	asks          bool          // it is the asker of its cohort; written by others only while it is in the line
 	ended         *Error        // why it ended; nil while it is valid
 	done          chan struct{} // made on demand
 	cancels       contexts
 	releaseCalled bool
 	keepsNothing  bool                     // ReleaseNow has ended it
+	ticketed      bool                     // Ticket has named its grant to somebody who may resume it
 	inner         map[*Lease]struct{}      // leases that were borrowed from this one
 	notice        *Notice                  // who has asked for its release; nil: nobody
 	onRevoke      map[*revocation]struct{} // told when somebody asks
@@ -257,6 +261,8 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	l.keepsNothing = l.keepsNothing || first && now
 	c.mu.Unlock()
 	switch {
+	case prior == nil && l.passOn():
+		return true, nil
 	case prior == nil && l.outer == nil:
 		return true, l.releaseAtStore(context.Background())
 	case prior == nil:
@@ -307,16 +313,6 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 	}
 	l.releaseInBackground()
 	return &Error{Op: "release", Name: l.req.Name, Err: asOutage(explain(ctx, err))}
-}
-
-// lostAtRelease returns the error of a release that the store has answered with a loss.
-func (l *Lease) lostAtRelease(reason Reason) error {
-	why := lost("release", &l.req, reason)
-	if l.c.isOpen() { // Close has no time for it
-		why = l.c.learnWhy(l, why)
-	}
-	l.recordEnd(HistoryLost, string(why.Reason), false, l.c.coarseNow())
-	return why
 }
 
 // releaseInBackground releases at the store, repeatedly, until the store has answered or the lease

@@ -54,7 +54,7 @@ func (c *Client) noticeOfBreak(ctx context.Context, l *Lease) *Notice {
 		return nil
 	}
 	for _, e := range slices.Backward(raw) {
-		if e.Event == HistoryBroken && e.Token == l.token {
+		if e.Event == HistoryBroken && e.Token == l.grantToken {
 			return &Notice{e.By, e.Reason, e.At}
 		}
 	}
@@ -152,4 +152,14 @@ func (l *Lease) awaitExplanation() {
 	case <-explained:
 	case <-timer.C:
 	}
+}
+
+// lostAtRelease returns the error of a release that the store has answered with a loss.
+func (l *Lease) lostAtRelease(reason Reason) error {
+	why := lost("release", &l.req, reason)
+	if l.c.isOpen() { // Close has no time for it
+		why = l.c.learnWhy(l, why)
+	}
+	l.recordEnd(HistoryLost, string(why.Reason), false, l.c.coarseNow())
+	return why
 }

@@ -115,7 +115,8 @@ func both(err, released error) error {
 // when ctx ends, Lock gives up its place in the queue at once. When Lock returns a lease, the store
 // has recorded a grant that excludes every other, with a larger token than any before it. Lock may
 // be called from many goroutines; each call is a contender of its own. A free lock costs one
-// exchange with the store.
+// exchange with the store. A Release may pass the lock on to another call of the same client, without
+// an exchange: see Config.Passes.
 //
 // Lock tries a store that does not answer for up to a TTL. Errors: ctx's, ErrDeadlock, ErrHeld
 // (WaitAtMost, Poll), ErrKind, ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused, ErrDamaged,

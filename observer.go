@@ -108,7 +108,7 @@ type WaitEnd struct {
 	ID      string        // of the grant, as Record.Holders shows it; LeaseEnd has it, too
 	Began   time.Time     // when the call began
 	Waited  time.Duration // since then
-	Queued  time.Time     // when the store first reported a place in the queue; zero: it never did
+	Queued  time.Time     // when it got a place in the queue, or behind other calls of its client; zero: never
 	Ahead   int           // how many requests were before it in the queue then
 	Holder  *Holder       // one of those in the way, as last heard; nil if the store did not name any
 }

@@ -25,6 +25,7 @@ type options struct {
 	err       error
 
 	retryFailed bool
+	fair        bool
 }
 
 func (o *options) refuse(format string, args ...any) {
@@ -70,6 +71,11 @@ func MinHold(d time.Duration) Option {
 // tick. The name stays taken for its minimum hold if the process dies in f, or if the lease expires
 // at the store before f returns.
 func RetryFailed() Option { return func(o *options) { o.retryFailed = true } }
+
+// Fair gives a mutex or a write lock back to the store at every release. All calls for it are served in
+// the order in which they reached the store, whichever client they belong to. Without this option the
+// calls of one client may pass it among themselves for a short time: see Config.Passes.
+func Fair() Option { return func(o *options) { o.fair = true } }
 
 // WaitAtMost makes Lock fail after d with ErrHeld, which names the holder. The context bounds the
 // wait as well; the one that ends first decides the error.
@@ -156,6 +162,7 @@ func mergeLabels(labels, more map[string]string) map[string]string {
 func (o *options) merge(p *options) {
 	o.reentrant = o.reentrant || p.reentrant
 	o.retryFailed = o.retryFailed || p.retryFailed
+	o.fair = o.fair || p.fair
 	o.maxHold = earlier(o.maxHold, p.maxHold)
 	o.minHold = max(o.minHold, p.minHold)
 	o.atMost = earlier(o.atMost, p.atMost)

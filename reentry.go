@@ -109,7 +109,8 @@ var errGivenBack = errors.New("permits have been given back")
 // with the store, and ends no later. After errGivenBack the caller looks for another.
 func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, error) {
 	c := outer.c
-	l := &Lease{c: c, session: outer.session, req: *req, token: outer.token, since: time.Now(), outer: outer, index: -1}
+	l := &Lease{c: c, session: outer.session, req: *req, token: outer.token, grantToken: outer.grantToken,
+		since: time.Now(), outer: outer, index: -1}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.notice = outer.notice

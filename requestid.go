@@ -60,6 +60,7 @@ func (s requestSecret) id() string {
 func (l *Lease) newRequest(s *session) {
 	l.session, l.unanswered = s, false
 	l.number, l.req.ID = l.c.requests.next()
+	l.askForBlock()
 	if l.req.Lease = 0; l.maxHold > 0 && l.c.backend.Kinds().Leases {
 		l.req.Lease = s.leaseFor(l.maxHold - l.maxHold/100)
 	}

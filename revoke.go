@@ -107,7 +107,7 @@ func (c *Client) readRequests(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.leases {
-		if n := asked[grant{l.req.Name, l.token}]; n != nil {
+		if n := asked[grant{l.req.Name, l.grantToken}]; n != nil {
 			l.markRevoked(n)
 		}
 	}

@@ -71,3 +71,42 @@ func TestShortSuspend(t *testing.T) {
 		}
 	})
 }
+
+// After a sleep the lock is not passed on: the store may have given it away.
+func TestSuspendEndsPasses(t *testing.T) {
+	for _, slept := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c, sleeps := sleeper(t)
+			const n = 4
+			got := make(chan *Lease, n)
+			for range n {
+				go func() {
+					l, err := c.Mutex("x").Lock(t.Context())
+					if err != nil {
+						t.Error(err)
+					}
+					got <- l
+				}()
+				synctest.Wait()
+			}
+			for range 2 { // the first has asked for itself, the second for all
+				if err := (<-got).Release(); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+			third := <-got
+			sleeps.Add(int64(slept))
+			if err := third.Release(); err != nil {
+				t.Fatal(err)
+			}
+			fourth := <-got
+			if passed := fourth.grantToken == third.grantToken; passed != (slept == 0) {
+				t.Errorf("passed on after a sleep of %v: %v", slept, passed)
+			}
+			if err := fourth.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -26,10 +26,31 @@ func (a *attempt) timedOut() error {
 // timedOutInQueue is timedOut for a place in the queue. A renewal proves the place every third of
 // the TTL. If none has lately, nobody knows whether the lock is still held.
 func (a *attempt) timedOutInQueue() error {
-	c := a.l.c
 	proved := a.lastProof()
-	age := c.coarseNow() - proved
-	if a.ctx.Err() != nil || proved < 0 || age <= c.TTL()/3+c.silentAfter() {
+	if proved < 0 {
+		return a.timedOut()
+	}
+	return a.timedOutSince(proved, a.l.c.TTL()/3+a.l.c.silentAfter())
+}
+
+// timedOutInLine is timedOut for a call in the line of a cohort. heard is when the lock was last known
+// not to be free. -1: the exchange of the call that asks has not been answered.
+func (a *attempt) timedOutInLine(heard time.Duration) error {
+	silence := a.l.c.TTL()/3 + a.l.c.silentAfter()
+	if heard < 0 {
+		heard, silence = a.began, -1
+	}
+	if stop := a.timedOutSince(heard, silence); a.failure == nil || a.ctx.Err() != nil || stop == ErrHeld {
+		return a.withFailure(stop)
+	}
+	return asOutage(explain(a.ctx, a.failure))
+}
+
+// timedOutSince is timedOut, if the last sign that the lock is held is not older than silence.
+func (a *attempt) timedOutSince(sign, silence time.Duration) error {
+	c := a.l.c
+	age := c.coarseNow() - sign
+	if a.ctx.Err() != nil || age <= silence {
 		return a.timedOut()
 	}
 	c.mu.Lock()

@@ -163,6 +163,9 @@ func (c *Client) afterLoss(l *Lease, why *Error) {
 	if why.Reason == ReasonMaxHold && l.outer == nil {
 		l.releaseInBackground()
 	}
+	c.mu.Lock()
+	c.leaveCohort(l)
+	c.mu.Unlock()
 	at := c.coarseNow()
 	if !canExplain(why) || !c.work.tryAdd() {
 		c.mu.Lock()

@@ -11,11 +11,20 @@ import (
 
 // openHoldfast returns a client of a backend, which its close closes.
 func openHoldfast(ctx context.Context, backend driver.Backend, at site) (client, error) {
-	c, err := holdfast.New(ctx, backend, &holdfast.Config{TTL: at.ttl})
+	c, err := holdfast.New(ctx, backend, config(at))
 	if err != nil {
 		return nil, errors.Join(err, backend.Close())
 	}
 	return &holdfastClient{c: c, backend: backend}, nil
+}
+
+// config returns the settings of a client.
+func config(at site) *holdfast.Config {
+	cfg := &holdfast.Config{TTL: at.ttl}
+	if at.fair {
+		cfg.Passes = -1
+	}
+	return cfg
 }
 
 type holdfastClient struct {

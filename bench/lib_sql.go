@@ -34,9 +34,11 @@ func holdfastSQL(name string, k *sqlKind) library {
 		db.SetMaxIdleConns(poolSize)
 		backend := closing{sqllock.New(db, k.dialect, nil), db.Close}
 		p := &placedClient{}
-		c, err := holdfast.New(ctx, backend, &holdfast.Config{TTL: at.ttl, Observer: &holdfast.Observer{
+		cfg := config(at)
+		cfg.Observer = &holdfast.Observer{
 			Waiting: func(holdfast.Waiting) { p.joined.CompareAndSwap(0, int64(time.Since(began))) },
-		}})
+		}
+		c, err := holdfast.New(ctx, backend, cfg)
 		if err != nil {
 			return nil, errors.Join(err, backend.Close())
 		}

@@ -20,6 +20,7 @@ type site struct {
 	wire  *wire         // nil for ZooKeeper, which counts by itself
 	ttl   time.Duration // of the leases; 0: the library's default
 	root  string        // ZooKeeper: the node above this measurement's names
+	fair  bool          // each waiter queues at the store
 }
 
 // client is one instance of a library with connections of its own.

@@ -21,11 +21,20 @@ func oneScenarios() []scenario {
 			}),
 		})
 	}
+	for _, n := range []int{2, 128} {
+		out = append(out, scenario{
+			name: fmt.Sprintf("one/%d-goroutines", n), store: "redis", columns: oneColumns,
+			title: fmt.Sprintf("One name, empty critical section, %d goroutines of one client.", n),
+			subjects: each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
+				return runOne(ctx, b, l, 1, n, 0)
+			}),
+		})
+	}
 	return append(out, scenario{
-		name: "one/128-goroutines", store: "redis", columns: oneColumns,
-		title: "One name, empty critical section, 128 goroutines of one client.",
+		name: "one/8x16", store: "redis", columns: oneColumns,
+		title: "One name, empty critical section, 8 clients of 16 goroutines.",
 		subjects: each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
-			return runOne(ctx, b, l, 1, 128, 0)
+			return runOne(ctx, b, l, 8, 8*16, 0)
 		}),
 	})
 }

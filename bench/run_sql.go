@@ -29,11 +29,11 @@ func sqlScenarios(k *sqlKind) []scenario {
 		}
 	}
 	out = append(out, sqlContended(k, "shared", lineClients, 32, work2ms), sqlContended(k, "goroutines", 1, 32, work2ms),
-		sqlContended(k, "beside", 32, 2, work2ms))
+		sqlContended(k, "goroutines", 1, 128, 0), sqlContended(k, "beside", 32, 2, work2ms))
 	polls := func(l library) bool { return strings.HasSuffix(l.name, "-row") }
 	for _, n := range []int{10, 100, 1000} {
 		out = append(out, scenario{
-			name: fmt.Sprintf("%s/line/%d", k.store, n), store: k.store, sql: k,
+			name: fmt.Sprintf("%s/line/%d", k.store, n), store: k.store, sql: k, fair: true,
 			title: fmt.Sprintf("%s: the cost of an acquisition while %d others, of %d clients, wait; empty critical section.",
 				k.what, n, lineClients),
 			columns: []column{

@@ -19,6 +19,7 @@ type scenario struct {
 	sql      *sqlKind
 	columns  []column
 	subjects []subject
+	fair     bool // each waiter queues at the store, also those of one client
 }
 
 // A subject is one library, in one configuration, under the load of a scenario.
@@ -43,6 +44,7 @@ type testbed struct {
 	duration time.Duration
 	held     time.Duration
 	rounds   int
+	fair     bool // of the present scenario
 }
 
 // scenarios lists all measurements, in the order of the output.
@@ -54,16 +56,15 @@ func scenarios() []scenario {
 
 // site is where client i of a measurement is opened.
 func (b *testbed) site(i int, w *wire) site {
-	if b.zk != nil {
-		return site{addr: b.zk.addrs[i%len(b.zk.addrs)], ttl: b.zk.session(), root: b.root}
+	switch {
+	case b.zk != nil:
+		return site{addr: b.zk.addrs[i%len(b.zk.addrs)], ttl: b.zk.session(), root: b.root, fair: b.fair}
+	case b.sql != nil:
+		return site{addr: b.sql.addr, wire: w, fair: b.fair}
+	case b.quorum != nil:
+		return site{addrs: b.quorum.addrs(), wire: w, fair: b.fair}
 	}
-	if b.sql != nil {
-		return site{addr: b.sql.addr, wire: w}
-	}
-	if b.quorum != nil {
-		return site{addrs: b.quorum.addrs(), wire: w}
-	}
-	return site{addr: b.server.addr, wire: w}
+	return site{addr: b.server.addr, wire: w, fair: b.fair}
 }
 
 // measure runs all subjects of sc, interleaved. Each round runs each once, in an order that rotates
@@ -71,6 +72,7 @@ func (b *testbed) site(i int, w *wire) site {
 func measure(ctx context.Context, b *testbed, sc scenario, libs *regexp.Regexp) (*result, error) {
 	subjects := slices.DeleteFunc(slices.Clone(sc.subjects), func(s subject) bool { return !libs.MatchString(s.name) })
 	res := &result{Scenario: sc.name, Title: sc.title, columns: sc.columns}
+	b.fair = sc.fair
 	for _, s := range subjects {
 		res.Rows = append(res.Rows, &row{Library: s.name})
 	}

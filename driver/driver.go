@@ -74,6 +74,7 @@ type Kinds struct {
 	Latches    bool // SetCount, CountDown, Await, RemoveLatch
 	MinHold    bool // Request.MinHold, and a positive keep of Release
 	Leases     bool // Request.Lease and Hold.Lease
+	Blocks     bool // Request.Tokens
 
 	// Setting is the setting, if there is one, because of which the store does not keep
 	// everything, such as "protocol=single". Errors name it.
@@ -82,7 +83,7 @@ type Kinds struct {
 
 // AllKinds returns the Kinds of a store that keeps everything.
 func AllKinds() Kinds {
-	return Kinds{Shared: true, Semaphores: true, Latches: true, MinHold: true, Leases: true}
+	return Kinds{Shared: true, Semaphores: true, Latches: true, MinHold: true, Leases: true, Blocks: true}
 }
 
 // SessionConfig describes a client to the store.
@@ -223,7 +224,14 @@ type Request struct {
 	// Lease is how long the place and the grant last without a renewal. 0: the session's TTL, which
 	// is also the most (R17).
 	Lease time.Duration
+
+	// Tokens is for Exclusive: how many tokens the grant takes, 1 to MaxTokens; 0 is 1. The token of
+	// the grant is the largest of them, and the others are those just below it (R21).
+	Tokens int
 }
+
+// Block returns how many tokens the grant of r takes.
+func (r *Request) Block() int { return max(r.Tokens, 1) }
 
 // Reply answers Acquire and Await: granted, or not yet.
 type Reply struct {

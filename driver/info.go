@@ -15,9 +15,14 @@ const (
 	MaxName  = 512     // bytes in a name
 	MaxInfo  = 4096    // bytes in an encoded Info
 	MaxLimit = 1 << 30 // permits of a semaphore
-	MinTTL   = 100 * time.Millisecond
-	MaxTTL   = 24 * time.Hour
-	MaxHold  = 366 * 24 * time.Hour // longest minimum hold
+
+	// MaxTokens is how many tokens a grant may take. Tokens of many stores are microseconds of a
+	// clock; a block is a millisecond at most, so tokens do not run ahead of the clock for longer.
+	MaxTokens = 1000
+
+	MinTTL  = 100 * time.Millisecond
+	MaxTTL  = 24 * time.Hour
+	MaxHold = 366 * 24 * time.Hour // longest minimum hold
 )
 
 // Info describes a client, a holder or a waiter, for people. Stores keep it as the string that
@@ -40,6 +45,11 @@ type Info struct {
 	// HoldMS is the maximum hold that the grant was asked for with, in milliseconds. 0: none. A
 	// renewal makes the lease last LeaseMS, or about as long as is left of the maximum hold.
 	HoldMS int64 `json:"hold,omitempty"`
+
+	// Tokens is how many fencing tokens the grant takes. 0: one. Local is how many more calls of the
+	// client waited for the lock when it asked. It may pass the lock on to them under the grant.
+	Tokens int `json:"tokens,omitempty"`
+	Local  int `json:"local,omitempty"`
 }
 
 // String encodes i for a store: one line of JSON.
@@ -147,6 +157,20 @@ func (r *Request) Check() error {
 		return fmt.Errorf("%w minimum hold %v: allowed are 0 to %v", ErrInvalid, r.MinHold, MaxHold)
 	case len(r.Info) > MaxInfo:
 		return fmt.Errorf("%w note and labels: %d bytes encoded; allowed are %d", ErrInvalid, len(r.Info), MaxInfo)
+	}
+	return r.CheckTokens(AllKinds())
+}
+
+// CheckTokens returns an ErrInvalid if a store that keeps k does not allow r.Tokens, or nil.
+func (r *Request) CheckTokens(k Kinds) error {
+	switch {
+	case r.Tokens == 0 || r.Tokens == 1:
+		return nil
+	case !k.Blocks:
+		return fmt.Errorf("%w number of tokens %d: this store gives each grant one", ErrInvalid, r.Tokens)
+	case r.Tokens < 0 || r.Tokens > MaxTokens || r.Mode != Exclusive:
+		return fmt.Errorf("%w number of tokens %d: allowed are 1 to %d for exclusive requests, and 1 for others",
+			ErrInvalid, r.Tokens, MaxTokens)
 	}
 	return nil
 }

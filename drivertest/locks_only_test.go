@@ -32,7 +32,7 @@ func (b *locksOnly) Open(ctx context.Context, cfg driver.SessionConfig) (driver.
 }
 
 func (b *locksOnly) Kinds() driver.Kinds {
-	return driver.Kinds{Shared: true, MinHold: true, Latches: b.mistake == "kinds"}
+	return driver.Kinds{Shared: true, MinHold: true, Blocks: true, Latches: b.mistake == "kinds"}
 }
 
 func (b *locksOnly) RemoveLatch(ctx context.Context, name string) error {

@@ -87,7 +87,10 @@ func (s *Store) step(ctx context.Context, name string,
 	defer s.mu.Unlock()
 	e := s.entries[name]
 	if e == nil {
-		e = &rule.Entry{Mint: func(last uint64) uint64 { s.tokens = max(s.tokens, last) + 1; return s.tokens }}
+		e = &rule.Entry{Mint: func(last uint64, n int) uint64 {
+			s.tokens = max(s.tokens, last) + uint64(n)
+			return s.tokens
+		}}
 		s.entries[name] = e
 	}
 	grants, err := f(e, s.now())

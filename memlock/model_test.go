@@ -84,6 +84,13 @@ var mistakes = map[string]func(b driver.Backend, m *mistake){
 			return m.Session.Acquire(ctx, &short)
 		}
 	},
+	"a grant takes one token": func(_ driver.Backend, m *mistake) {
+		m.acquire = func(r *driver.Request) (driver.Reply, error) {
+			one := *r
+			one.Tokens = 1
+			return m.Session.Acquire(ctx, &one)
+		}
+	},
 	"nothing is kept": func(_ driver.Backend, m *mistake) {
 		m.release = func(h driver.Hold, _ time.Duration) error { return m.Session.Release(ctx, h, 0) }
 	},

@@ -43,6 +43,9 @@ func (n *session) TTL() time.Duration { return n.ttl }
 func (n *session) Lost() <-chan struct{} { return nil }
 
 func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.Reply, err error) {
+	if err := r.CheckTokens(driver.AllKinds()); err != nil {
+		return reply, err
+	}
 	err = n.do(ctx, r.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		token, ahead, grants, err := e.Acquire(now, r, n.id, n.ttl)
 		n.waiters.Cancel(r.ID)

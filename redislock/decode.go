@@ -93,7 +93,7 @@ func decodeHolder(v Value) (driver.Holder, error) {
 	id, _, _ := strings.Cut(f[0].Text, "~") // set aside: see common.lua
 	n := int(f[2].Int)
 	if mode == driver.Exclusive {
-		n = 1 // see writer
+		n = 1 // see numberOf
 	}
 	return driver.Holder{
 		ID: id, Mode: mode, N: n, Token: uint64(f[3].Int),

@@ -104,10 +104,14 @@ func kindOf(m driver.Mode) driver.Kind {
 // writer is the n of a write lock in the record of a place, if there is a Format. A mutex has 1.
 const writer = 2
 
-// numberOf returns the n of a request.
+// numberOf returns the n of a request in the record of its place. That of an exclusive one is how many
+// tokens its grant takes: it has no number of permits.
 func (b *Backend) numberOf(req *driver.Request) int {
-	if b.format != nil && req.ReadWrite && req.Mode == driver.Exclusive {
+	switch {
+	case req.Mode != driver.Exclusive:
+		return req.N
+	case b.format != nil && req.ReadWrite:
 		return writer
 	}
-	return req.N
+	return req.Block()
 }

@@ -174,13 +174,13 @@ func (s *MemberSession) Claim(ctx context.Context, name, id string, rank int) er
 
 // Yield gives the grant h to the waiter with the ID to, or to the next one if to does not wait
 // here. The request of h then waits at the given place, or at the end if place is 0. The place lasts
-// for h.Lease, or a TTL if that is 0. Yield returns the request's Wake and its place. Errors: as for
-// Release.
-func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (
+// for h.Lease, or a TTL if that is 0; its grant takes block tokens. Yield returns the request's Wake
+// and its place. Errors: as for Release.
+func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (
 	<-chan uint64, uint64, error) {
 	c := s.b.keys(h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().str(to).end()
 	c.buf = strconv.AppendUint(c.buf, place, 10)
-	c.end().micros(driver.LeaseWithin(h.Lease, s.ttl)).end()
+	c.end().micros(driver.LeaseWithin(h.Lease, s.ttl)).end().number(block).end()
 	s.offers(h.ID, h.Token)
 	v, err := s.b.run(ctx, s.b.scripts.yield, c)
 	if err != nil || v.Kind != List {
@@ -237,8 +237,12 @@ func (m *membership) script(name, header string) string {
 	return header + join("member") + "\nlocal function answer()" + text + "end\n" + join("member_clock")
 }
 
-// Lead returns how far a proposed token may be ahead of a member's clock.
-func Lead(quarantine time.Duration) time.Duration { return quarantine / 4 }
+// Lead returns how far a proposed token may be ahead of a member's clock. If the clocks differ by less
+// than three quarters of a quarantine, the clock of a server after its quarantine has passed all
+// earlier tokens by the longest block, which it may then give below its clock.
+func Lead(quarantine time.Duration) time.Duration {
+	return quarantine/4 - driver.MaxTokens*time.Microsecond
+}
 
 // proposal adds the proposed token, which only the scripts of a member expect.
 func (b *Backend) proposal(c *call, want uint64) *call {

@@ -96,8 +96,12 @@ func (b *Backend) Name() string {
 	return "redis"
 }
 
-// Kinds returns driver.AllKinds.
-func (b *Backend) Kinds() driver.Kinds { return driver.AllKinds() }
+// Kinds returns driver.AllKinds. With a Format each grant takes one token.
+func (b *Backend) Kinds() driver.Kinds {
+	all := driver.AllKinds()
+	all.Blocks = b.format == nil
+	return all
+}
 
 // Close closes the Conn.
 func (b *Backend) Close() error {

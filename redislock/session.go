@@ -49,6 +49,9 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 // queue, for a member only.
 func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64) (
 	reply driver.Reply, place uint64, err error) {
+	if err := req.CheckTokens(s.b.Kinds()); err != nil {
+		return reply, 0, err
+	}
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
@@ -65,7 +68,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
 	if req.Mode == driver.Exclusive && s.canTake(req.Name) {
 		c := s.b.proposal(s.b.keys(req.Name, "l"), want).micros(lease).micros(req.MinHold).end()
-		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
+		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end().number(req.Block()).end()
 		v, err := s.b.take.run(ctx, s.patience, c, requester{s, req.Name, req.ID})
 		short, err := lacking(err)
 		switch {

@@ -173,6 +173,7 @@ func Columns() []string { return slices.Clone(writtenColumns) }
 type Take struct {
 	Name, ID, Session string
 	TTL, MinHold      int64
+	Tokens            int64  // how many the grant takes; Token is the largest of them, see record.mint
 	Info              string // escaped, as a field of an item
 	Floor             int64
 	Wait              bool

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 func FuzzRow(f *testing.F) {
 	f.Add("a-1 s.c 1 1 0 5 9 info%20\n", "")
 	f.Add("a-1 s.c 2 1 7 5 9 \nb s.d 1 1 0 6 8 x\n", "H c s.c 2 1 77 1 9 3 0 {}\nH d s.d 2 1 78 1 9 9 1 \n")
+	f.Add("a-1 s.c 1 50 0 5 9 \nb s.d 2 1 0 6 8 x\n", "")
 	f.Add("", "A w-1 s.c\n")
 	f.Add("a-1 s.c 1 1 0 5 9 %\n", "H\n")
 	f.Fuzz(func(t *testing.T, line, more string) {
@@ -59,6 +61,11 @@ func TestRow(t *testing.T) {
 	req := func(id string, mode driver.Mode, n int) driver.Request {
 		return driver.Request{ID: id, Name: "n", Mode: mode, N: n, Info: "{\"note\": \"a b\"}\n" + id}
 	}
+	block := func(n int) driver.Request {
+		r := req(fmt.Sprint("b", n), driver.Exclusive, 1)
+		r.Tokens = n
+		return r
+	}
 	for what, e := range map[string]rule.Entry{
 		"unused": {},
 		"held": {Kind: driver.Lock, Last: 7, Holds: []rule.Hold{{Request: req("a", driver.Exclusive, 1), Session: "s.a",
@@ -72,6 +79,11 @@ func TestRow(t *testing.T) {
 		"waited for": {Kind: driver.Semaphore, Limit: 3, Last: 8, Holds: []rule.Hold{
 			{Request: req("a", driver.Permits, 3), Session: "s.a", Token: 8, Since: 1000, Expires: 9000},
 		}, Line: []rule.Place{{Request: req("c", driver.Permits, 2), Session: "s.c", Since: 3000, Deadline: 8000}}},
+		"blocks": {Kind: driver.Lock, Last: 7, Holds: []rule.Hold{{Request: req("a", driver.Exclusive, 1), Session: "s.a",
+			Token: 7, Since: 1000, Expires: 9000}}, Line: []rule.Place{
+			{Request: block(driver.MaxTokens), Session: "s.c", Since: 3000, Deadline: 8000},
+			{Request: block(1), Session: "s.c", Since: 3000, Deadline: 8000},
+		}},
 		"latch": {Kind: driver.Latch, Count: 4, Await: []rule.Interest{{ID: "w", Session: "s.w"}}},
 	} {
 		for i := range e.Line {

@@ -135,12 +135,12 @@ func (r *record) tryDecode() error {
 // a loss: the row then still has the place in the queue, until the time for which h's holder may
 // trust its lease. No later grant can have happened, since the last token would be larger. Places
 // ahead had expired at the hand-over. Only hand-overs with tokens of the clock can be lost; a
-// larger token is forged.
+// larger token is forged. So is one whose block would not lie above the last token.
 func (r *record) recall(h driver.Hold) {
 	e := &r.entry
 	i := slices.IndexFunc(e.Line, func(p rule.Place) bool { return p.ID == h.ID })
-	if h.Token <= e.Last || h.Token > uint64(max(r.now, 0)) || i < 0 || e.Line[i].Mode != driver.Exclusive ||
-		e.Line[i].Deadline <= ofMicros(r.now) {
+	if i < 0 || h.Token > uint64(max(r.now, 0)) || h.Token < e.Last+uint64(e.Line[i].Block()) ||
+		e.Line[i].Mode != driver.Exclusive || e.Line[i].Deadline <= ofMicros(r.now) {
 		return
 	}
 	p := e.Line[i]
@@ -160,10 +160,14 @@ func (r *record) isOf(id, server string) bool {
 		slices.ContainsFunc(r.entry.Line, func(p rule.Place) bool { return p.ID == id && of(p.Session) })
 }
 
-// mint returns the next token. It is larger than the last one and than those of deleted rows. It is
-// also larger than any that the clock gave out before now, in case their rows are lost.
-func (r *record) mint(last uint64) uint64 {
-	return uint64(max(int64(last)+1, r.floor+1, r.now))
+// mint returns the token of a grant that takes n. All n are larger than the last one and than those
+// of deleted rows. If there is no row, all are also later than any that the clock gave out before
+// now, in case the row was lost.
+func (r *record) mint(last uint64, n int) uint64 {
+	if last == 0 {
+		return uint64(max(r.floor+1, r.now)) + uint64(n-1)
+	}
+	return uint64(max(int64(last)+int64(n), r.floor+int64(n), r.now))
 }
 
 // prolong keeps refreshed deadlines from moving back. A statement that waited for the row may have
@@ -234,11 +238,16 @@ func firstDue(line []rule.Place) (due int64) {
 // busy returns when both an exclusive grant and its minimum hold have ended.
 func (c *columns) busy() int64 { return max(c.expires, c.keep) }
 
-// A queue item: id, session, mode, number, minimum hold, since, deadline, info. The dialects'
+// A queue item: id, session, mode, number, minimum hold, since, deadline, info. The number is N, or
+// how many tokens the request takes if it is exclusive, since its N is always 1. The dialects'
 // statements rely on this order.
 
 func appendPlace(b []byte, p *rule.Place) []byte {
-	return fmt.Appendf(b, "%s %s %d %d %d %d %d %s\n", p.ID, p.Session, p.Mode, p.N, micros(p.MinHold), micros(p.Since),
+	number := p.N
+	if p.Mode == driver.Exclusive {
+		number = p.Block()
+	}
+	return fmt.Appendf(b, "%s %s %d %d %d %d %d %s\n", p.ID, p.Session, p.Mode, number, micros(p.MinHold), micros(p.Since),
 		micros(p.Deadline), escape(p.Info))
 }
 
@@ -257,12 +266,15 @@ func parsePlace(line string) (p rule.Place, err error) {
 	if p.Info, err = Unescape(f[7]); err != nil {
 		return p, err
 	}
-	return p, sensible(p.Mode, p.N)
+	if err = sensible(p.Mode, p.N); p.Mode == driver.Exclusive {
+		p.N, p.Tokens = 1, p.N
+	}
+	return p, err
 }
 
 // sensible refuses values that no request can have.
 func sensible(m driver.Mode, n int) error {
-	if m < driver.Exclusive || m > driver.Permits || n < 1 {
+	if m < driver.Exclusive || m > driver.Permits || n < 1 || m == driver.Exclusive && n > driver.MaxTokens {
 		return fmt.Errorf("%d of mode %d", n, m)
 	}
 	return nil

@@ -148,8 +148,8 @@ func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (dr
 func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driver.Reply, known bool, err error) {
 	t := &Take{
 		Name: req.Name, ID: req.ID, Session: s.id, TTL: micros(driver.LeaseWithin(req.Lease, s.ttl)),
-		MinHold: microsUp(req.MinHold),
-		Info:    escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, MaxText: int64(s.b.maxText()),
+		MinHold: microsUp(req.MinHold), Tokens: int64(req.Block()),
+		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, MaxText: int64(s.b.maxText()),
 	}
 	var got Taken
 	err = s.b.single(ctx, s.b.run, func(ctx context.Context, q Querier) (err error) {

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ var errContention = fmt.Errorf("zookeeper: %w: the lock's folder changes too qui
 
 // Acquire creates the request's contender, if it has none, and finds out its place.
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	if err := s.b.check(req.Name); err != nil {
+	if err := cmp.Or(s.b.check(req.Name), req.CheckTokens(s.b.Kinds())); err != nil {
 		return driver.Reply{}, err
 	}
 	if most := s.b.permitsAtOnce(req.Name); req.Mode == driver.Permits && req.N > most {

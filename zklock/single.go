@@ -104,6 +104,9 @@ func (s *single) Acquire(ctx context.Context, req *driver.Request) (driver.Reply
 	if req.Mode != driver.Exclusive || req.MinHold > 0 {
 		return driver.Reply{}, errOnlyMutexes("request")
 	}
+	if err := req.CheckTokens(driver.Kinds{}); err != nil {
+		return driver.Reply{}, err
+	}
 	begin := time.Now()
 	c, err := s.register(ctx, req)
 	if err != nil {

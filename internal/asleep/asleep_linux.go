@@ -28,6 +28,10 @@ func Total() time.Duration {
 	return least
 }
 
+// Now returns the reading of a clock that goes on while the machine sleeps, CLOCK_BOOTTIME. Only
+// differences of readings mean something.
+func Now() time.Duration { return clockGettime(7) }
+
 func clockGettime(id uintptr) time.Duration {
 	var ts syscall.Timespec
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {

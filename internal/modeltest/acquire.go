@@ -35,6 +35,8 @@ func (w *world) acquire(t *rapid.T) {
 		}
 	case rapid.Bool().Draw(t, "shared"):
 		r.Mode = driver.Shared
+	default:
+		r.Tokens = w.someTokens(t)
 	}
 	w.requests = append(w.requests, r)
 	w.do(func(lost bool) { w.ask(r, lost) })
@@ -107,6 +109,14 @@ func (w *world) aLease(t *rapid.T) time.Duration {
 		leases = leases[:1]
 	}
 	return rapid.SampledFrom(leases).Draw(t, "lease")
+}
+
+// someTokens draws how many tokens an exclusive request asks for.
+func (w *world) someTokens(t *rapid.T) int {
+	if !w.store.Backend.Kinds().Blocks {
+		return 0
+	}
+	return rapid.SampledFrom([]int{0, 0, 1, 2, 50, driver.MaxTokens}).Draw(t, "tokens")
 }
 
 // renew renews some of a client's grants and places.

@@ -52,6 +52,7 @@ type name struct {
 	*rule.Entry
 	name          string
 	tokens        map[uint64]uint64 // the rule's to the store's
+	blocks        map[uint64]uint64 // the rule's to how many tokens the grant took
 	lastTokens    map[uint64]uint64 // the store's token when this was the rule's last
 	uncertainLast uint64            // as the rule's last: the store may have made more tokens
 	peak          int               // the highest limit since it was last unused
@@ -66,9 +67,10 @@ func newWorld(ctx context.Context, t *rapid.T, store Store) *world {
 	}
 	for _, s := range []string{"l", "s", "x"} {
 		n := &name{
-			Entry: &rule.Entry{Mint: func(last uint64) uint64 { return last + 1 }}, name: s,
-			tokens: map[uint64]uint64{}, lastTokens: map[uint64]uint64{}, current: map[uint64]bool{}, ended: map[uint64]bool{},
+			Entry: &rule.Entry{}, name: s, tokens: map[uint64]uint64{}, blocks: map[uint64]uint64{},
+			lastTokens: map[uint64]uint64{}, current: map[uint64]bool{}, ended: map[uint64]bool{},
 		}
+		n.Mint = n.mint
 		if store.Death == Skipped {
 			n.Dead = func(session string) bool { return w.client(session) == nil }
 		}
@@ -273,7 +275,15 @@ func (r *request) stillTrue(v uint64) bool {
 	return h != nil && r.n.tokens[h.Token] == v || r.token != 0 && r.n.tokens[r.token] == v
 }
 
-// match notes that the store's token corresponds to the rule's; both must grow alike.
+// mint makes the rule's next token, which is the last of a block.
+func (n *name) mint(last uint64, block int) uint64 {
+	last += uint64(block)
+	n.blocks[last] = uint64(block)
+	return last
+}
+
+// match notes that the store's token corresponds to the rule's. Both must grow alike, and the whole
+// block of a grant (R21) lies between the tokens before and after it.
 func (n *name) match(ours, theirs uint64) error {
 	if known, ok := n.tokens[ours]; ok || ours == 0 {
 		if known != theirs {
@@ -282,13 +292,14 @@ func (n *name) match(ours, theirs uint64) error {
 		return nil
 	}
 	for o, t := range n.tokens {
-		if o < ours && t >= theirs || o > ours && t <= theirs {
-			return fmt.Errorf("token %d for the rule's %d, but %d for its %d", theirs, ours, t, o)
+		if o < ours && theirs < t+n.blocks[ours] || o > ours && t < theirs+n.blocks[o] {
+			return fmt.Errorf("token %d for the rule's %d, a block of %d, but %d for its %d, a block of %d",
+				theirs, ours, n.blocks[ours], t, o, n.blocks[o])
 		}
 	}
 	for o, t := range n.lastTokens {
-		if o < ours && t >= theirs {
-			return fmt.Errorf("token %d after %d", theirs, t)
+		if o < ours && theirs < t+n.blocks[ours] {
+			return fmt.Errorf("token %d, a block of %d, after %d", theirs, n.blocks[ours], t)
 		}
 	}
 	n.tokens[ours] = theirs

@@ -17,20 +17,24 @@ import (
 // unused name. It is not safe for concurrent use.
 type Entry struct {
 	Kind  driver.Kind
-	Limit int                      // Semaphore
-	Set   bool                     // Semaphore: an operator has set Limit, so it stays
-	Last  uint64                   // the last token given out
-	Holds []Hold                   // in order of their tokens
-	Line  []Place                  // the queue, in order of arrival
-	Count int64                    // Latch: what is left
-	Done  map[string]bool          // Latch: IDs that have counted
-	Await []Interest               // Latch: who waits for zero
-	Mint  func(last uint64) uint64 // the next token; larger than last
+	Limit int             // Semaphore
+	Set   bool            // Semaphore: an operator has set Limit, so it stays
+	Last  uint64          // the last token given out
+	Holds []Hold          // in order of their tokens
+	Line  []Place         // the queue, in order of arrival
+	Count int64           // Latch: what is left
+	Done  map[string]bool // Latch: IDs that have counted
+	Await []Interest      // Latch: who waits for zero
+	Mint  Mint
 
 	// Dead reports whether the store knows that a session has ended: a grant to it goes to the next
 	// waiter at once. Nil: the store cannot know.
 	Dead func(session string) bool
 }
+
+// Mint returns the token of a grant that takes n tokens. The smallest of these, which is n-1 below it,
+// is larger than last.
+type Mint func(last uint64, n int) uint64
 
 // Hold is a grant.
 type Hold struct {
@@ -127,7 +131,7 @@ func (e *Entry) Advance(now time.Duration) (grants []Grant) {
 }
 
 func (e *Entry) grant(now time.Duration, r *driver.Request, session string, expires time.Duration) uint64 {
-	e.Last = e.Mint(e.Last)
+	e.Last = e.Mint(e.Last, r.Block())
 	h := Hold{Request: *r, Session: session, Token: e.Last, Since: now, Expires: expires}
 	if r.MinHold > 0 { // otherwise a clock that is set back could create a minimum hold
 		h.KeepUntil = now + r.MinHold

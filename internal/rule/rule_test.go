@@ -13,7 +13,7 @@ import (
 
 const ttl = 10 * time.Second
 
-func entry() *Entry { return &Entry{Mint: func(last uint64) uint64 { return last + 1 }} }
+func entry() *Entry { return &Entry{Mint: func(last uint64, n int) uint64 { return last + uint64(n) }} }
 
 func request(id string, mode driver.Mode, minHold time.Duration) *driver.Request {
 	r := &driver.Request{ID: id, Name: "x", Mode: mode, N: 1, Wait: true, MinHold: minHold}

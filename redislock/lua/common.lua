@@ -118,24 +118,27 @@ local function floorOf()
   return f, at
 end
 
--- mint returns the next token. The floor of a shard is the highest granule of time that a token
--- came from, with the time when that was written. It keeps the tokens of a name growing after the
--- name's record has expired, even if the clock was set back since.
-local function mint()
-  local token = num(agreed(max(now, last + 1), now))
-  local g = floor(token / GRANULE)
+-- block returns how many tokens a grant takes: n of an exclusive one. (A writer of a Format has n 2.
+-- It leaves out a token, which does no harm.)
+local function block(mode, n) return mode == 'x' and max(n, 1) or 1 end
+
+-- mint returns the token of a grant that takes n, which is the largest of them. The smallest is
+-- larger than the last token. The floor of a shard is the highest granule of time that a token came
+-- from, with the time when that was written. It keeps the tokens of a name growing after the name's
+-- record has expired, even if the clock was set back since.
+local function mint(n)
   local new = fresh or last == 0 -- the name may have had tokens before its record expired
+  local token = num(agreed(new and now + n - 1 or max(now, last + n), now))
+  local g = floor(token / GRANULE)
   if new or g > floor(last / GRANULE) then
     local f, at = floorOf()
-    if g > f then
-      setFloor(g)
-    elseif new then
-      if now < at or now - at >= 2 * GRANULE then -- the clock was set back
-        f = f + 1
-        setFloor(f)
-      end
-      token = max(token, f * GRANULE)
+    local from = f
+    if new and floor((token - n + 1) / GRANULE) <= f then
+      if now < at or now - at >= 2 * GRANULE then from = f + 1 end -- the clock was set back
+      token = max(token, from * GRANULE + n - 1)
+      g = floor(token / GRANULE)
     end
+    if g > f then setFloor(g) end
   end
   if token > num(MAXTOKEN) then damaged(KL, 'no token is larger than its last one') end
   fresh, dirty, last = false, true, token
@@ -309,7 +312,7 @@ end
 
 -- give makes id a holder of the name. owner: the session's id with its length, info.
 local function give(id, mode, n, e, hold, owner)
-  local token = claim(mode, n, mint())
+  local token = claim(mode, n, mint(block(mode, n)))
   local k = hold > 0 and now + hold or 0
   if mode == 'x' then
     st, exp, keep, since, tail, used, count = 'X', e, k, now, len2(id) .. owner, 0, 0
@@ -368,7 +371,7 @@ local function grantNext(id, mode, n, deadline, hold, owner)
   if there then
     notify(session, id, give(id, mode, n, deadline, hold, owner))
   else
-    mint() -- each turn has a token
+    mint(block(mode, n)) -- each turn has its tokens
   end
 end
 

@@ -1,6 +1,6 @@
 -- Gives a grant to another waiter, and queues its holder again. KEYS: l, z, m, t. ARGV: id; token;
--- the other's id; the place, 0: the last; its lease in microseconds. Answers {token, place}; or 1: gone;
--- 2: taken.
+-- the other's id; the place, 0: the last; its lease in microseconds; how many tokens its grant takes
+-- if it is exclusive. Answers {token, place}; or 1: gone; 2: taken.
 
 local id, token, to, place, lease = ARGV[1], num(ARGV[2]), ARGV[3], num(ARGV[4]), num(ARGV[5])
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
@@ -11,7 +11,7 @@ if not mine then
   save()
   return why
 end
-local mode, hold, n, owner = 'x', 0, 1, nil
+local mode, hold, n, owner = 'x', 0, num(ARGV[6]), nil
 if st == 'X' then
   local _, at = field(tail, 1)
   hold, owner = keep > 0 and keep - since or 0, sub(tail, at)

@@ -9,15 +9,16 @@ if type(v) == 'string' and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17,
   local call, t = redis.call, redis.call('TIME')
   local now = t[1] .. sub('000000', #t[2] + 1) .. t[2]
   propose(sub(a, 33, 48))
-  local token = agreed(now, now)
+  local token, last = agreed(now, now), sub(a, 1, 16)
   local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]
   local id = first and sub(first, 1, 1) == 'q' and sub(first, 2)
   local w = id and redis.pcall('HGET', KEYS[3], 'w' .. id)
   local _, digits = string.find(v, '^%d+', 3)
-  local length = type(w) == 'string' and string.match(w, '^%d+x%d%d%d%d%d%d%d%d%d%d(%d%d)')
+  local n, length = string.match(type(w) == 'string' and w or '', '^%d+x(%d%d%d%d%d%d%d%d%d%d)(%d%d)')
+  if n and token - last < tonumber(n) then token = string.format('%016.0f', last + n) end
   if length and digits and digits >= 84
     and sub(v, 19, 34) + sub(v, 35, 50) > tonumber(now) and sub(w, 1, 16) > now and sub(w, 33, 49) == zero .. 'x'
-    and token > sub(a, 1, 16) and sub(token, 1, 9) == sub(a, 1, 9) then
+    and token > last and token <= MAXTOKEN and sub(token, 1, 9) == sub(last, 1, 9) then
     -- As in advance. Whether others wait is read before the first one leaves: see guard.
     local session, others = sub(w, 62, 61 + tonumber(length)), call('ZCARD', KEYS[2]) > 2
     local channel, publish, numsub = sub(KEYS[4], 1, -7) .. 's:' .. session, 'PUBLISH', 'NUMSUB'

@@ -1,23 +1,25 @@
 -- Fast path of acquire.lua for one or a few mutexes that are free and have a record. KEYS: the l of
--- each. ARGV, three for each: TTL and minimum hold in microseconds (16 digits each); id, session,
--- info, as in acquire.lua; how many milliseconds the key lives. Answers for each the token, or 0:
--- acquire.lua must decide.
+-- each. ARGV, four for each: TTL and minimum hold in microseconds (16 digits each); id, session,
+-- info, as in acquire.lua; how many milliseconds the key lives; how many tokens the grant takes.
+-- Answers for each the token, or 0: acquire.lua must decide.
 --
--- Comparing times as strings of 16 digits is cheaper than formatting numbers.
+-- Times stay strings of 16 digits, because formatting numbers is expensive.
 
 local answers, now = {}, nil
 for i, l in ipairs(KEYS) do
   local v, token = redis.pcall('GET', l), 0 -- a key that is not a string must not fail the others
-  if type(v) == 'string' and string.sub(v, 1, 2) == 'F0' then
+  local last = type(v) == 'string' and string.match(v, '^F0(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)')
+  if last then
     if not now then
       local t = redis.call('TIME')
       now = t[1] .. string.sub('000000', #t[2] + 1) .. t[2]
     end
-    -- A token that is not just the time, or begins a new granule, needs acquire.lua to check the
-    -- floor.
-    if now > string.sub(v, 3, 18) and string.find(v, string.sub(now, 1, 9), 3, true) == 3 then
-      redis.call('SET', l, 'X0' .. now .. now .. ARGV[3 * i - 2] .. now .. ARGV[3 * i - 1], 'PX', ARGV[3 * i])
-      token = tonumber(now)
+    local p, n = now, ARGV[4 * i]
+    if p - last < tonumber(n) then p = string.format('%016.0f', last + n) end
+    -- A token that begins a new granule needs acquire.lua to check the floor.
+    if p <= MAXTOKEN and string.sub(p, 1, 9) == string.sub(last, 1, 9) then
+      redis.call('SET', l, 'X0' .. p .. now .. ARGV[4 * i - 3] .. now .. ARGV[4 * i - 2], 'PX', ARGV[4 * i - 1])
+      token = tonumber(p)
     end
   end
   answers[i] = token

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 // lately, it first asks a majority only. It asks the others if one server refuses or is slow. So an
 // uncontended lock costs no more servers than necessary.
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	if err := req.Check(); err != nil {
+	if err := cmp.Or(req.Check(), req.CheckTokens(s.b.Kinds())); err != nil {
 		return driver.Reply{}, err
 	}
 	if req.Mode == driver.Permits {

@@ -288,7 +288,7 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 	place, _ := r.place()
 	var wake <-chan uint64
 	s.at(p, func(ctx context.Context, m member) (err error) {
-		wake, place, err = m.Yield(ctx, h, by, place)
+		wake, place, err = m.Yield(ctx, h, by, place, r.driver.Block())
 		return err
 	}, func(err error) {
 		s.background(func() {

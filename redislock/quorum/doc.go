@@ -34,12 +34,19 @@
 //     majority as well. One of its servers knows T and gives a larger token, and all of them must
 //     agree, so the later token is larger. Mostly the client proposes the token, near the servers'
 //     clocks, so that they agree at once.
+//   - A grant may take a block of tokens. Each server gives it a token that is at least the block's
+//     length above the last one there, and later only raises that. A request that yields keeps the
+//     length. So the whole block is above every earlier token T: a server that T's majority and the
+//     grant's have in common knew T before T's grant ended there, and only then made this grant. It
+//     gave at least T plus the length, and the token that all agree on is not smaller. Servers whose
+//     last tokens are equal also agree at once if a block exceeds what the client proposes.
 //   - A server that has lost its data could vote for a second holder. So it has no vote for a
 //     quarantine, which is as long as the longest lease. By then everything that it may have
 //     forgotten has expired, and its clock, from which tokens start, has passed every token that it
-//     may have known. Its birth record holds its replication ID, which is new after every start and
-//     after the server was a replica. Each script compares the two. So it does not matter whether
-//     the data came back, how old they are, or how often they are forced to the disk.
+//     may have known, by a block's length at least. Its birth record holds its replication ID,
+//     which is new after every start and after the server was a replica. Each script compares the
+//     two. So it does not matter whether the data came back, how old they are, or how often they are
+//     forced to the disk.
 //   - A server whose clock was set decides by a wrong time, so it has no vote either, as if it had
 //     lost its data. Every answer and every push contains the server's clock. A process that saw
 //     the clock before knows where it must be. A new process compares the clocks with each other
@@ -70,7 +77,9 @@
 //     with leases shorter than its TTL. Otherwise it may overlook a step that their margins do not
 //     cover.
 //   - For tokens that grow although servers lose data: the clocks of the servers differ by less
-//     than three quarters of the quarantine.
+//     than three quarters of the quarantine. Clients take no more tokens than microseconds pass, except
+//     for moments: package holdfast asks for no more than it can use. Otherwise tokens run ahead of
+//     the clocks. They still grow, until a server that lost its data counts from its clock again.
 //   - The servers fail independently, and no replica is promoted in place of one: two servers must
 //     not cast one vote. If a server has a replica, its repl-backlog-ttl is not shorter than the
 //     quarantine.

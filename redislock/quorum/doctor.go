@@ -139,7 +139,7 @@ func (b *Backend) clocksOf(f *doctor.Findings, all []examined) {
 	apart := slices.Max(seen) - slices.Min(seen)
 	lead := redislock.Lead(b.quarantine)
 	switch {
-	case apart > b.quarantine-lead:
+	case apart > b.quarantine*3/4:
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
 			Found: fmt.Sprintf("the servers' clocks differ by %v; the quarantine is %v", apart.Round(time.Millisecond),
 				b.quarantine),

@@ -106,14 +106,15 @@ func (m model) rent(ctx context.Context, s *session, y *account, client int) {
 	c := &lessee{y, s, rand.New(rand.NewPCG(y.seed, uint64(client)+1)), nil}
 	for round := range modelRounds {
 		c.req = &driver.Request{ID: fmt.Sprintf("c%d-%d", client, round), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true,
-			Lease: c.length()}
+			Lease: c.length(), Tokens: someTokens(c.rng)}
 		begin := time.Now()
 		token, sent := c.take(ctx)
 		if token == 0 {
 			return
 		}
 		until := sent.Add(relied(c.req.Lease))
-		y.enters(token, begin, driver.LeaseWithin(c.req.Lease, modelTTL)/3, m.dead == 0 && m.lose == 0 && m.deaths == 0)
+		y.enters(token, c.req.Block(), begin, driver.LeaseWithin(c.req.Lease, modelTTL)/3,
+			m.dead == 0 && m.lose == 0 && m.deaths == 0)
 		y.lasts(sent.Add(driver.LeaseWithin(c.req.Lease, modelTTL) + modelStep))
 		h := driver.Hold{Name: "x", ID: c.req.ID, Token: token}
 		for range c.rng.IntN(4) {
@@ -271,8 +272,8 @@ func (c *lessee) take(ctx context.Context) (uint64, time.Time) {
 // enters is enter of a client that waits since begin, and asks each beat. If prompt, it enters soon
 // after the lease of the last one has ended at the servers. It may learn of that end a beat later: a
 // holder with a shorter lease than the one that it was told of may have come in between.
-func (y *account) enters(token uint64, begin time.Time, beat time.Duration, prompt bool) {
-	y.enter(token)
+func (y *account) enters(token uint64, block int, begin time.Time, beat time.Duration, prompt bool) {
+	y.enter(token, block)
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if begin.Before(y.ends) {

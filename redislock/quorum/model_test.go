@@ -77,6 +77,8 @@ func TestModelCatches(t *testing.T) {
 		"no holder gives way":                     {servers: 5, dead: 1, flaw: noClaims},
 		"tokens are not made known":               {servers: 3, apart: true, flaw: forgetsRaise},
 		"short renewals end leases":               {servers: 3, short: true, flaw: shortens},
+		"a server gives one token of a block":     {servers: 3, flaw: oneToken},
+		"a request that gave way forgets a block": {servers: 3, flaw: yieldsOne},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,7 +191,7 @@ func (w *world) vanish(s *session, client int) {
 	ctx, cancel := context.WithTimeout(s.life, left)
 	defer cancel()
 	_, _ = s.Acquire(ctx, &driver.Request{ID: fmt.Sprint("v", client), Name: "x", Mode: driver.Exclusive, N: 1,
-		Wait: true})
+		Wait: true, Tokens: 50})
 	backoff.Sleep(ctx, left)
 	s.end()
 	// Its goroutines end like those of a process, and notify no server.
@@ -260,14 +262,15 @@ func (y *account) look() {
 	}
 }
 
-func (y *account) enter(token uint64) {
+// enter is called with the token of a grant that took so many.
+func (y *account) enter(token uint64, block int) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if y.inside++; y.inside > 1 {
 		y.wrong = append(y.wrong, fmt.Sprint(y.inside, " inside"))
 	}
-	if token <= y.last {
-		y.wrong = append(y.wrong, fmt.Sprintf("token %d after %d", token, y.last))
+	if token < y.last+uint64(block) {
+		y.wrong = append(y.wrong, fmt.Sprintf("token %d, of a block of %d, after %d", token, block, y.last))
 	}
 	y.last = max(y.last, token)
 	y.n++
@@ -279,6 +282,9 @@ func (y *account) leave() {
 	y.inside--
 }
 
+// someTokens returns how many tokens a request asks for.
+func someTokens(rng *rand.Rand) int { return []int{0, 1, 2, 50, driver.MaxTokens}[rng.IntN(5)] }
+
 // contend takes and releases the lock as package holdfast does.
 func (m model) contend(ctx context.Context, s *session, y *account, client int) {
 	rng := rand.New(rand.NewPCG(y.seed, uint64(client)+1))
@@ -287,7 +293,8 @@ func (m model) contend(ctx context.Context, s *session, y *account, client int) 
 		patience = modelTTL / 3
 	}
 	for round := range modelRounds {
-		req := &driver.Request{ID: fmt.Sprintf("c%d-%d", client, round), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true}
+		req := &driver.Request{ID: fmt.Sprintf("c%d-%d", client, round), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true,
+			Tokens: someTokens(rng)}
 		begin := time.Now()
 		token := y.lock(ctx, s, req)
 		if token == 0 {
@@ -296,7 +303,7 @@ func (m model) contend(ctx context.Context, s *session, y *account, client int) 
 		if d := time.Since(begin); d > patience {
 			y.fail("waited for %v; in between it was\n%s", d, y.looked)
 		}
-		y.enter(token)
+		y.enter(token, req.Block())
 		time.Sleep(time.Duration(rng.Int64N(int64(max(m.slow, 3*time.Millisecond)))))
 		y.leave()
 		// A lost release is repeated, as package holdfast does in the background.

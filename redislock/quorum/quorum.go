@@ -113,7 +113,7 @@ func (b *Backend) Name() string { return "redis-quorum" }
 // Kinds returns mutexes and read/write locks: two majorities have a server in common, but not a
 // permit or a count.
 func (b *Backend) Kinds() driver.Kinds {
-	return driver.Kinds{Shared: true, MinHold: true, Leases: true}
+	return driver.Kinds{Shared: true, MinHold: true, Leases: true, Blocks: true}
 }
 
 // Close closes the connections.

@@ -23,8 +23,13 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		r.mu.Unlock()
 	}
 	// The proposal must exceed the token that most of them have: another session may have proposed
-	// a higher one.
-	propose := max(s.clock.propose(), h.Token+1)
+	// a higher one. The next grant probably takes as many tokens as this one. If it takes more, the
+	// servers that have given h the same token still agree.
+	block := uint64(1)
+	if r != nil {
+		block = uint64(r.driver.Block())
+	}
+	propose := max(s.clock.propose(), h.Token+block)
 	if r != nil && (keep > 0 || r.driver.MinHold > 0) {
 		r.mu.Lock()
 		r.keeps = true

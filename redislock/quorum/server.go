@@ -114,7 +114,7 @@ type member interface {
 	Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (uint64, time.Duration, error)
 	Move(ctx context.Context, name, id string, place uint64) error
 	Claim(ctx context.Context, name, id string, rank int) error
-	Yield(ctx context.Context, h driver.Hold, to string, place uint64) (<-chan uint64, uint64, error)
+	Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (<-chan uint64, uint64, error)
 	Cancel(ctx context.Context, name, id string) error
 	Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error)
 	Downgrade(ctx context.Context, h driver.Hold) error

@@ -115,7 +115,7 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 	var place, last uint64
 	err := m.exchange(ctx, func(v *simServer) error {
 		end := v.till(time.Time{}, req.Lease)
-		me := simPlace{req.ID, 0, end, m}
+		me := simPlace{req.ID, 0, req.Block(), end, m}
 		switch i := v.find(req.ID); {
 		case v.token != 0 && v.holder.id == req.ID:
 			v.end, reply.Token = v.till(v.end, req.Lease), v.token
@@ -247,7 +247,8 @@ func (m *simMember) Claim(ctx context.Context, _, id string, rank int) error {
 	})
 }
 
-func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (<-chan uint64, uint64, error) {
+func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (
+	<-chan uint64, uint64, error) {
 	m.mu.Lock()
 	a := m.asks[h.ID]
 	if a != nil {
@@ -273,7 +274,10 @@ func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place u
 			v.seq++
 			place = v.seq
 		}
-		v.join(simPlace{h.ID, place, v.till(time.Time{}, h.Lease), m})
+		if m.w.flaw == yieldsOne {
+			block = 1
+		}
+		v.join(simPlace{h.ID, place, block, v.till(time.Time{}, h.Lease), m})
 		return nil
 	})
 	if err != nil {

@@ -36,6 +36,8 @@ const (
 	noClaims            // no holder is asked to give way
 	forgetsRaise        // a raised token is not remembered
 	shortens            // a lease ends when its last exchange says, also if an earlier one made it longer
+	oneToken            // a server gives a grant one token, whatever it asked for
+	yieldsOne           // a request that has given way waits for one token
 )
 
 // simServer is one server's record of one name.
@@ -56,6 +58,7 @@ type simServer struct {
 type simPlace struct {
 	id       string
 	place    uint64
+	block    int // how many tokens the grant takes
 	deadline time.Time
 	who      *simMember
 }
@@ -65,8 +68,16 @@ func (p simPlace) String() string { return fmt.Sprintf("%s at %d", p.id, p.place
 // clock returns the server's clock, in microseconds.
 func (v *simServer) clock() uint64 { return uint64(time.Now().Add(v.ahead).UnixMicro()) }
 
-func (v *simServer) mint(want uint64) uint64 {
-	v.last = max(v.clock(), v.last+1)
+// mint makes the token of a grant that takes n.
+func (v *simServer) mint(want uint64, n int) uint64 {
+	if v.w.flaw == oneToken {
+		n = 1
+	}
+	if v.last == 0 {
+		v.last = v.clock() + uint64(n-1)
+	} else {
+		v.last = max(v.clock(), v.last+uint64(n))
+	}
 	if lead := uint64(redislock.Lead(v.w.quarantine).Microseconds()); want > v.last && want <= v.clock()+lead {
 		v.last = want
 	}
@@ -92,7 +103,7 @@ func (v *simServer) step(d time.Duration) {
 }
 
 func (v *simServer) give(p simPlace, end time.Time, want uint64) {
-	v.holder, v.token, v.end = p, v.mint(want), end
+	v.holder, v.token, v.end = p, v.mint(want, p.block), end
 }
 
 // advance lets time pass: leases and places expire, and a free name goes to the queue.

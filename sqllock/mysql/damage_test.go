@@ -11,6 +11,7 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
 	sqltest.DamageStaysAlone(t, mysql.Dialect(), pool(t, server.DSN("root", "")))
+	sqltest.BlocksAreDamaged(t, mysql.Dialect(), pool(t, server.DSN("root", "")))
 	sqltest.EvictedIsMissing(t, mysql.Dialect(), pool(t, server.DSN("root", "")))
 }
 

@@ -1,6 +1,8 @@
 package mysql
 
 import (
+	"context"
+	"database/sql"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/sqllock"
@@ -17,4 +19,15 @@ func Edited(now, old, text string) (sqllock.Dialect, bool) {
 		*s = strings.ReplaceAll(*s, old, text)
 	}
 	return d, found
+}
+
+// NotReturning is Dialect for a server whose INSERT returns no rows, such as MySQL.
+func NotReturning() sqllock.Dialect { return notReturning{newDialect(now)} }
+
+type notReturning struct{ *dialect }
+
+func (d notReturning) Check(ctx context.Context, db *sql.DB) (sqllock.Circumstances, error) {
+	c, err := d.dialect.Check(ctx, db)
+	d.returns.Store(false)
+	return c, err
 }

@@ -36,22 +36,24 @@ const (
 	aheadBits = 37
 )
 
-// joinText appends the inserted row's request to the queue. Argument: minimum hold.
+// joinText appends the inserted row's request to the queue. Arguments: tokens, minimum hold.
 const joinText = `due = IF({queue}, IF(waiting = 0, VALUES(expires), LEAST(due, VALUES(expires))), due),
 	waiting = IF({queue}, waiting + 1, waiting),
-	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
+	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 ', ?, ' ', ?, ' ', VALUES(since), ' ',
 		VALUES(expires), ' ', VALUES(info), x'0a'), line)`
 
-// Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, the longer of the two,
-// info, minimum hold. (A server that prepares may not know the type of a comparison between
+// Arguments: name, extra tokens, floor plus these, id, session, ttl, minimum hold, minimum hold,
+// the longer of the two, info, extra tokens, floor plus these, tokens, minimum hold. Extra tokens
+// are all but the first. (A server that prepares may not know the type of a comparison between
 // arguments, so the caller compares them.) A new row's ver is the time, since the name may have had
-// a row before, and someone may know its version.
+// a row before, and someone may know its version. For the same reason all its tokens are at least
+// the time, see record.mint.
 const takeText = `INSERT INTO hf_lock
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
-	VALUES (?, 1, 0, 0, LAST_INSERT_ID(GREATEST({now}, ? + 1)), {now}, {now}, ?, ?, {now}, {now} + ?,
+	VALUES (?, 1, 0, 0, LAST_INSERT_ID(GREATEST({now} + ?, ? + 1)), {now}, {now}, ?, ?, {now}, {now} + ?,
 		IF(? > 0, {now} + ?, 0), {now} + ?, 0, ?, 0, 0, '', '')
 	ON DUPLICATE KEY UPDATE
-	token = IF({free}, LAST_INSERT_ID(GREATEST(token + 1, VALUES(token))), token + 0 * LAST_INSERT_ID(
+	token = IF({free}, LAST_INSERT_ID(GREATEST(token + 1 + ?, IF(token = 0, VALUES(token), VALUES(at)), ? + 1)), token + 0 * LAST_INSERT_ID(
 		IF({queue}, 4611686018427387904 + waiting * 137438953472 + LEAST(expires - VALUES(at), 137438953471), 0))),
 	ver = IF({free} OR {queue}, ver + 1, ver),
 	at = IF({free} OR {queue}, GREATEST(at, VALUES(at)), at),
@@ -77,10 +79,10 @@ func takeTexts() (try, wait string) {
 // The next two statements take a free name, or join a queue, and nothing else. takeText does both
 // and also creates the row, but MariaDB needs more time to parse it than to run it.
 //
-// Arguments: floor, id, session, info, minimum hold, minimum hold, ttl, the longer of the two,
-// name.
+// Arguments: extra tokens, extra tokens, floor plus these, id, session, info, minimum hold, minimum
+// hold, ttl, the longer of the two, name.
 const freeText = `UPDATE hf_lock SET
-	token = LAST_INSERT_ID(GREATEST(token + 1, {now}, ? + 1)),
+	token = LAST_INSERT_ID(GREATEST(token + 1 + ?, {now} + IF(token = 0, ?, 0), ? + 1)),
 	ver = ver + 1, at = GREATEST(at, {now}), lim = 0, kind = 1, counter = 0, hid = ?, hsession = ?, since = {now}, kept = 0, info = ?,
 	keep = IF(? > 0, {now} + ?, 0), expires = {now} + ?, busy = {now} + ?
 	WHERE name = ? AND busy <= {now} AND waiting = 0 AND line = '' AND kind < 2 AND more = ''`
@@ -96,10 +98,11 @@ const joinBlindText = `UPDATE hf_lock SET
 // joinSeenText is joinBlindText for servers whose INSERT may return the row: it returns the holder.
 // If there is no row, it creates one, and takes the name.
 //
-// Arguments: those of takeText, id.
+// Arguments: name, extra tokens, floor plus these, id, session, ttl, minimum hold, minimum hold,
+// the longer of the two, info, tokens, minimum hold, id.
 var joinSeenText = strings.NewReplacer("{queue}", queue).Replace(`INSERT INTO hf_lock
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
-	VALUES (?, 1, 0, 0, GREATEST({now}, ? + 1), {now}, {now}, ?, ?, {now}, {now} + ?,
+	VALUES (?, 1, 0, 0, GREATEST({now} + ?, ? + 1), {now}, {now}, ?, ?, {now}, {now} + ?,
 		IF(? > 0, {now} + ?, 0), {now} + ?, 0, ?, 0, 0, '', '')
 	ON DUPLICATE KEY UPDATE
 	ver = IF({queue}, ver + 1, ver),
@@ -110,17 +113,17 @@ var joinSeenText = strings.NewReplacer("{queue}", queue).Replace(`INSERT INTO hf
 // Take implements [sqllock.Dialect].
 func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
 	room := func(text string) string { return strings.ReplaceAll(text, "{room}", strconv.FormatInt(t.MaxText, 10)) }
-	longer := max(t.TTL, t.MinHold)
+	longer, extra := max(t.TTL, t.MinHold), t.Tokens-1
 	last := d.last.of(t.Name)
 	switch was := last.Load(); {
 	case was == wasFree:
-		got, err = taken(q.Prepared().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, longer,
-			[]byte(t.Name)))
+		got, err = taken(q.Prepared().Exec(ctx, d.free, extra, extra, t.Floor+extra, t.ID, t.Session, t.Info, t.MinHold,
+			t.MinHold, t.TTL, longer, []byte(t.Name)))
 	case was != unknown && t.Wait && d.returns.Load():
 		got, err = d.join(ctx, q, room(d.joinSeen), t)
 	case was != unknown && t.Wait:
 		got, err = taken(q.Prepared().Exec(ctx, room(d.joinBlind), t.TTL, t.TTL,
-			fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
+			fmt.Sprintf("%s %s 1 %d %d ", t.ID, t.Session, t.Tokens, t.MinHold), t.TTL,
 			" "+t.Info+"\n", []byte(t.Name), t.ID, "\n"+t.ID+" "))
 	}
 	if err == nil && got.Token == 0 && !got.Queued {
@@ -128,8 +131,8 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		if t.Wait {
 			text = room(d.wait)
 		}
-		got, err = taken(q.Prepared().Exec(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL,
-			t.MinHold, t.MinHold, longer, t.Info, t.MinHold))
+		got, err = taken(q.Prepared().Exec(ctx, text, []byte(t.Name), extra, t.Floor+extra, t.ID, t.Session, t.TTL,
+			t.MinHold, t.MinHold, longer, t.Info, extra, t.Floor+extra, t.Tokens, t.MinHold))
 	}
 	switch {
 	case err != nil:
@@ -177,10 +180,10 @@ func held(got sqllock.Taken, h *driver.Holder, since, expires, us int64, info st
 // join requests a name that has, or recently had, a holder.
 func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *sqllock.Take) (
 	got sqllock.Taken, err error) {
-	longer := max(t.TTL, t.MinHold)
+	longer, extra := max(t.TTL, t.MinHold), t.Tokens-1
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
-		return q.Prepared().Query(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL, t.MinHold, t.MinHold, longer,
-			t.Info, t.MinHold, t.ID)
+		return q.Prepared().Query(ctx, text, []byte(t.Name), extra, t.Floor+extra, t.ID, t.Session, t.TTL, t.MinHold,
+			t.MinHold, longer, t.Info, t.Tokens, t.MinHold, t.ID)
 	}
 	var id, info string
 	var token, since, expires, us int64
@@ -238,14 +241,15 @@ const handedOn = 1 << 32
 // Arguments: floor, name, id, token, window.
 var handingText = strings.NewReplacer(
 	"{id}", field(1), "{session}", field(2), "{mode}", field(3),
+	"{tokens}", "CAST("+field(4)+" AS SIGNED)", "{most}", strconv.Itoa(driver.MaxTokens),
 	"{minhold}", "CAST("+field(5)+" AS SIGNED)", "{deadline}", "CAST("+field(7)+" AS SIGNED)", "{info}", lastField,
 ).Replace(`UPDATE hf_lock SET
-	token = GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(4294967296 + CRC32(SUBSTRING_INDEX({session}, '.', 1))),
+	token = GREATEST(token + {tokens}, {now}, ? + {tokens}) + 0 * LAST_INSERT_ID(4294967296 + CRC32(SUBSTRING_INDEX({session}, '.', 1))),
 	ver = ver + 1, at = GREATEST(at, {now}), hid = {id}, hsession = {session}, since = {now}, expires = {deadline},
 	keep = IF({minhold} = 0, 0, {now} + {minhold}), busy = GREATEST({deadline}, {now} + {minhold}), info = {info},
 	due = IF(waiting = 1, 0, due), line = SUBSTRING(line, LOCATE(x'0a', line) + 1), waiting = waiting - 1
 	WHERE name = ? AND hid = ? AND token = ? AND kept = 0 AND expires > {now} AND keep <= {now} AND more = '' AND kind = 1
-	AND waiting > 0 AND due > {now} AND {mode} = '1' AND {deadline} > {now} + ?`)
+	AND waiting > 0 AND due > {now} AND {mode} = '1' AND {tokens} BETWEEN 1 AND {most} AND {deadline} > {now} + ?`)
 
 // Hand implements [sqllock.Dialect].
 func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.ReleaseReq) (got sqllock.Handed, err error) {

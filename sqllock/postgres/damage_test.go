@@ -10,6 +10,7 @@ import (
 
 func testDamageStaysAlone(t *testing.T, server *testenv.PostgresServer) {
 	sqltest.DamageStaysAlone(t, postgres.Dialect(), pool(t, server.DSN("postgres")))
+	sqltest.BlocksAreDamaged(t, postgres.Dialect(), pool(t, server.DSN("postgres")))
 }
 
 func testEvictedIsMissing(t *testing.T, server *testenv.PostgresServer) {

@@ -28,17 +28,21 @@ const (
 	queue = "(l.busy > excluded.at AND l.expires > excluded.at AND l.kept = 0 AND l.kind = 1 AND l.more = '' AND l.hid <> excluded.hid" +
 		" AND (l.waiting = 0) = (l.line = '') AND (l.waiting = 0 OR l.due > excluded.at) AND length(l.line) < 4194304 AND strpos(E'\\n' || l.line, E'\\n' || excluded.hid || ' ') = 0)"
 
-	// $1 name, $2 id, $3 session, $4 ttl, $5 minimum hold, $6 info, $7 floor
+	// A name may have had a row before, so all tokens of a new one are at least the time: see
+	// record.mint.
+	//
+	// $1 name, $2 id, $3 session, $4 ttl, $5 minimum hold, $6 info, $7 floor, $8 tokens
 	takeText = `INSERT INTO hf_lock AS l
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
-	SELECT $1, 1, 0, 0, greatest(us, $7::bigint + 1), us, us, $2, $3, us, us + $4::bigint,
+	SELECT $1, 1, 0, 0, greatest(us - 1, $7::bigint) + $8::bigint, us, us, $2, $3, us, us + $4::bigint,
 		CASE WHEN $5::bigint > 0 THEN us + $5::bigint ELSE 0 END, us + greatest($4::bigint, $5::bigint), 0, $6, 0, 0, '', ''
 	FROM (SELECT {now} AS us, {durable} AS waits, {bounded} AS bound) AS clock
 	ON CONFLICT (name) DO UPDATE SET
 	kind = 1, ver = l.ver + 1, at = greatest(l.at, excluded.at),
 	lim = CASE WHEN {free} THEN 0 ELSE l.lim END,
 	counter = CASE WHEN {free} THEN 0 ELSE l.counter END,
-	token = CASE WHEN {free} THEN greatest(l.token + 1, excluded.token) ELSE l.token END,
+	token = CASE WHEN NOT {free} THEN l.token WHEN l.token = 0 THEN excluded.token
+		ELSE greatest(l.token + $8::bigint, excluded.at, $7::bigint + $8::bigint) END,
 	hid = CASE WHEN {free} THEN excluded.hid ELSE l.hid END,
 	hsession = CASE WHEN {free} THEN excluded.hsession ELSE l.hsession END,
 	since = CASE WHEN {free} THEN excluded.at ELSE l.since END,
@@ -50,7 +54,7 @@ const (
 	joinText = `,
 	waiting = CASE WHEN {free} THEN 0 ELSE l.waiting + 1 END,
 	due = CASE WHEN {free} THEN 0 WHEN l.waiting = 0 THEN excluded.at + $4::bigint ELSE least(l.due, excluded.at + $4::bigint) END,
-	line = CASE WHEN {free} THEN '' ELSE l.line || excluded.hid || ' ' || excluded.hsession || ' 1 1 ' || $5::bigint || ' '
+	line = CASE WHEN {free} THEN '' ELSE l.line || excluded.hid || ' ' || excluded.hsession || ' 1 ' || $8::bigint || ' ' || $5::bigint || ' '
 		|| excluded.at || ' ' || excluded.at + $4::bigint || ' ' || excluded.info || E'\n' END
 	WHERE {free} OR {queue}`
 	tryOnly   = "\n\tWHERE {free}"
@@ -72,7 +76,7 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 	var token, since, expires, us int64
 	var hid, info string
 	var waiting int
-	found, err := one(ctx, q, text, []any{[]byte(t.Name), t.ID, t.Session, t.TTL, t.MinHold, t.Info, t.Floor},
+	found, err := one(ctx, q, text, []any{[]byte(t.Name), t.ID, t.Session, t.TTL, t.MinHold, t.Info, t.Floor, t.Tokens},
 		&token, &hid, &since, &expires, &info, &waiting, &us)
 	switch {
 	case err != nil || !found:
@@ -114,17 +118,19 @@ func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), 
 // it, the lease expires. If the server loses a hand-over, the next holder still has its place in
 // the queue. The place lasts as long as that holder may trust its lease, and nobody overtakes it.
 // The holder's next call restores the hand-over. The token is the time, so it is not given out
-// again: this statement does no hand-over with a token ahead of the clock.
+// again: this statement does no hand-over where that is not the largest number (see record.mint).
 //
 // $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to notify others
 var handText = strings.NewReplacer(
-	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"), "{minhold}", "NULLIF("+field("5")+", '')::bigint",
+	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"),
+	"{tokens}", "NULLIF("+field("4")+", '')::bigint", "{most}", strconv.Itoa(driver.MaxTokens),
+	"{minhold}", "NULLIF("+field("5")+", '')::bigint",
 	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"), "{bounded}", bounded, "{sealed}",
 	sealed("'hf_' || split_part(hsession, '.', 1)", "said"),
 ).Replace(`WITH ended AS (
 	UPDATE hf_lock AS l SET
 	ver = l.ver + 1, at = greatest(l.at, c.us), since = CASE WHEN l.waiting = 0 THEN 0 ELSE c.us END, kept = 0,
-	token = CASE WHEN l.waiting = 0 THEN l.token ELSE greatest(l.token + 1, c.us, $4::bigint + 1) END,
+	token = CASE WHEN l.waiting = 0 THEN l.token ELSE c.us END,
 	kind = CASE WHEN l.waiting = 0 THEN 0 ELSE 1 END,
 	hid = {id}, hsession = {session}, info = {info},
 	expires = CASE WHEN l.waiting = 0 THEN 0 ELSE {deadline} END,
@@ -136,7 +142,8 @@ var handText = strings.NewReplacer(
 	FROM (SELECT {now} AS us, set_config('synchronous_commit', 'off', true) AS lazy, {bounded} AS bound) AS c
 	WHERE l.name = $1 AND l.hid = $2 AND l.token = $3 AND l.kept = 0 AND l.expires > c.us AND l.keep <= c.us AND l.kind = 1 AND l.more = ''
 	AND (l.waiting = 0) = (l.line = '')
-	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint AND l.token < c.us AND $4::bigint < c.us)
+	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint
+		AND {tokens} BETWEEN 1 AND {most} AND greatest(l.token, $4::bigint) + {tokens} <= c.us)
 	RETURNING l.name, l.hid, l.hsession, l.token)
 	SELECT hid, split_part(hsession, '.', 1), token, CASE WHEN $7::boolean AND hid <> '' AND split_part(hsession, '.', 1) <> $5 THEN
 		pg_notify('hf_' || split_part(hsession, '.', 1), {sealed})::text END

@@ -30,6 +30,9 @@ func TestSQLiteBoot(t *testing.T) {
 	_, err = s.CountDown(t.Context(), "latch", "one")
 	must(t, err)
 	must(t, b.SetLimit(t.Context(), "limit", 3))
+	for _, name := range []string{"quick", "slow"} {
+		granted(t, s, exclusive(name))
+	}
 	granted(t, s, permits("limit", 2, 0))
 	s.kill()
 	must(t, b.Close())
@@ -50,6 +53,20 @@ func TestSQLiteBoot(t *testing.T) {
 	granted(t, s, permits("limit", 3, 0))
 	if h := granted(t, s, exclusive("held")); h.Token <= held.Token+uint64(span/2) {
 		t.Errorf("token %d after a reboot, %d before: a lost grant could have had it", h.Token, held.Token)
+	}
+	var floor int64
+	must(t, b.st.r.with(t.Context(), func() error {
+		r, err := readRow(b.st.r, "quick")
+		floor = r.floor
+		return err
+	}))
+	b.st.noteContended("slow", true)
+	for _, name := range []string{"quick", "slow"} {
+		req := exclusive(name)
+		req.Tokens = driver.MaxTokens
+		if h := granted(t, s, req); int64(h.Token) != floor+driver.MaxTokens {
+			t.Errorf("%s: a block up to %d after a reboot; want %d above the floor of %d", name, h.Token, driver.MaxTokens, floor)
+		}
 	}
 	if left, err := s.CountDown(t.Context(), "latch", "one"); err != nil || left != 1 {
 		t.Errorf("an id counted twice over a reboot: %d, %v", left, err)

@@ -46,7 +46,11 @@ func (r *row) check() error {
 
 // check reports a grant or place that no transaction of ours can have written.
 func (g *grant) check() error {
-	if g.mode < driver.Exclusive || g.mode > driver.Permits || g.n < 1 || g.n > math.MaxInt32 {
+	most := math.MaxInt32
+	if g.mode == driver.Exclusive {
+		most = driver.MaxTokens
+	}
+	if g.mode < driver.Exclusive || g.mode > driver.Permits || g.n < 1 || g.n > most {
 		return damaged("a request of mode %d for %d", g.mode, g.n)
 	}
 	return nil

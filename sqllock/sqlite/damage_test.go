@@ -70,6 +70,20 @@ func TestSQLiteDamagedRows(t *testing.T) {
 	}
 }
 
+// TestSQLiteDamagedBlock makes a waiter's block of tokens too large: it is not granted.
+func TestSQLiteDamagedBlock(t *testing.T) {
+	b := openTest(t, storePath(t), nil)
+	s := openTestSession(t, b, time.Hour)
+	for n, bad := range map[int]bool{driver.MaxTokens: false, driver.MaxTokens + 1: true, 0: true} {
+		h := granted(t, s, exclusive(fmt.Sprint("block/", n)))
+		queued(t, s, exclusive(h.Name))
+		execOn(t, b.st, `UPDATE place SET n = ? WHERE name = ?`, n, []byte(h.Name))
+		if err := s.Release(t.Context(), h, 0); errors.Is(err, driver.ErrDamaged) != bad {
+			t.Errorf("a release before a waiter that takes %d tokens: %v; want ErrDamaged: %v", n, err, bad)
+		}
+	}
+}
+
 // TestSQLiteDamagedPage overwrites a part of the file: the error reports what is wrong and what to
 // do.
 func TestSQLiteDamagedPage(t *testing.T) {

@@ -27,6 +27,7 @@ func TestSQLiteModelCatches(t *testing.T) {
 		{"places are not renewed", qRenewPlace, "SET deadline = max(?, min(deadline, ?))",
 			"SET deadline = max(deadline, ? / 2, ? / 2)"},
 		{"an adopted permit keeps its id", qAdoptHold, "SET id = ?", "SET id = ifnull(id, ?)"},
+		{"a waiter takes one token", qRow, "ifnull(p.n, 0)", "iif(p.mode = 1, 1, ifnull(p.n, 0))"},
 		{"permits of dead sessions are lost", qRemoveHolds, "WHERE", "WHERE 0 AND"},
 	} {
 		t.Run(m.what, func(t *testing.T) {

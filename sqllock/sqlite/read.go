@@ -110,6 +110,9 @@ func (st *store) record(ctx context.Context, name string) (rec driver.Record, st
 			var w driver.Holder
 			var since, deadline int64
 			err := scan(&w.ID, &w.Mode, &w.N, &since, &deadline, &w.Info)
+			if w.Mode == driver.Exclusive {
+				w.N = 1 // the column has the number of its tokens
+			}
 			w.Age, w.Left = time.Duration(now-since), time.Duration(max(0, deadline-now))
 			rec.Waiters = append(rec.Waiters, w)
 			return err

@@ -18,6 +18,8 @@ const (
 // is no index for rare work: removeSession reads whole tables. lock.due, the earliest deadline in
 // the queue or less, tells when to look for expired places.
 //
+// n of an exclusive place is how many tokens the request takes (R21).
+//
 // count is that of a latch, or 1 for a semaphore whose limit is set: the sweep keeps both.
 //
 // A row of lock stays while the name is unused, for its token. The sweep deletes old idle rows
@@ -169,16 +171,18 @@ var queries = [numQueries]string{
 	qCeiling:  `UPDATE meta SET ceiling = max(ceiling, ?, floor + ?)`,
 
 	// The whole uncontended acquire. It does nothing unless the session exists, the name is free
-	// and has no waiters, and the token is below the ceiling.
+	// and has no waiters, and the token is below the ceiling. ?9 is how many tokens the request
+	// takes; see tx.grant.
 	qTake: `INSERT INTO lock (name, kind, token, id, session, since, expires, keep, info)
-		SELECT ?, 1, t, ?, s, ?, ?, ?, ? FROM
-			(SELECT max(?, floor + 1) AS t, ceiling AS c, ? AS s FROM meta)
-		WHERE t < c AND EXISTS (SELECT 1 FROM session WHERE id = s AND NOT ended)
-		ON CONFLICT (name) DO UPDATE SET kind = 1, lim = 0, token = max(token + 1, excluded.token),
+		SELECT ?1, 1, t, ?2, ?8, ?3, ?4, ?5, ?6 FROM
+			(SELECT max(?7, floor + 1) + ?9 - 1 AS t, ceiling AS c FROM meta)
+		WHERE t < c AND EXISTS (SELECT 1 FROM session WHERE id = ?8 AND NOT ended)
+		ON CONFLICT (name) DO UPDATE SET kind = 1, lim = 0,
+			token = iif(token = 0, excluded.token, max(token + ?9, ?7, (SELECT floor FROM meta) + ?9)),
 			id = excluded.id, session = excluded.session, since = excluded.since,
 			expires = excluded.expires, keep = excluded.keep, kept = 0, info = excluded.info
 		WHERE waiting = 0 AND holders = 0 AND NOT ` + stays + ` AND NOT (` + unsound + `) AND expires <= excluded.since
-			AND keep <= excluded.since AND token + 1 < (SELECT ceiling FROM meta)
+			AND keep <= excluded.since AND token + ?9 < (SELECT ceiling FROM meta)
 		RETURNING token`,
 	// The whole uncontended release of an exclusive grant without minimum hold.
 	qRelease: `UPDATE lock SET kind = 0, id = '', session = '', expires = 0, keep = 0, info = ''

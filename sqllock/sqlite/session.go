@@ -127,7 +127,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiters.W
 		now := s.st.env.now()
 		return s.st.w.get(qTake, []any{
 			[]byte(req.Name), req.ID, now, now + int64(driver.LeaseWithin(req.Lease, s.ttl)), now + int64(req.MinHold), req.Info,
-			s.st.env.wall(), s.id,
+			s.st.env.wall(), s.id, req.Block(),
 		}, &rep.Token)
 	}
 	err = s.st.writeOr(ctx, req.Name, take, func(t *tx) error {

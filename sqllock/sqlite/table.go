@@ -29,7 +29,7 @@ type grant struct {
 	token       int64
 	id, session string
 	mode        driver.Mode
-	n           int
+	n           int // of an exclusive request until it is granted: how many tokens it takes
 	since       int64
 	expires     int64 // end of the lease, or of the kept time
 	keep        int64 // end of the minimum hold
@@ -39,6 +39,15 @@ type grant struct {
 
 func (g *grant) fields() []any {
 	return []any{&g.token, &g.id, &g.session, &g.mode, &g.n, &g.since, &g.expires, &g.keep, &g.kept, &g.info}
+}
+
+// stored returns what a request stores as n: the number of tokens that it takes if it is exclusive,
+// since its N is always 1, and N otherwise.
+func stored(req *driver.Request) int {
+	if req.Mode == driver.Exclusive {
+		return req.Block()
+	}
+	return req.N
 }
 
 func (g *grant) describe(now int64) driver.Holder {
@@ -247,9 +256,16 @@ func (t *tx) promote(r *row) (done bool, err error) {
 	return false, nil
 }
 
-// grant gives g the next token and records it. g must fit.
+// grant gives g the next token, or the next block of tokens, and records it. g must fit.
 func (t *tx) grant(r *row, g *grant) error {
-	token := max(r.token+1, r.floor+1, t.us)
+	block := int64(1)
+	if g.mode == driver.Exclusive {
+		block, g.n = int64(g.n), 1
+	}
+	token := max(r.token+block, r.floor+block, t.us)
+	if r.token == 0 { // an earlier row of the name may be lost, whose tokens came from the clock
+		token = max(r.floor+1, t.us) + block - 1
+	}
 	if token >= r.ceiling {
 		return errCeiling
 	}

@@ -47,7 +47,7 @@ func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last ui
 	free := r.waiting == 0 && r.fits(req.Mode, req.N)
 	if free {
 		g := &grant{
-			id: req.ID, session: s.id, mode: req.Mode, n: req.N, since: t.now,
+			id: req.ID, session: s.id, mode: req.Mode, n: stored(req), since: t.now,
 			expires: s.expiry(t.now, req.Lease).least, keep: t.now + int64(req.MinHold), info: req.Info,
 		}
 		err := t.grant(r, g)
@@ -70,7 +70,7 @@ func (t *tx) join(s *session, r *row, req *driver.Request) (int64, error) {
 	}
 	r.due = min(r.due, deadline)
 	r.seq, r.waiting, r.dirty = r.seq+1, r.waiting+1, true
-	_, err := t.c.exec(qAddPlace, []byte(r.name), r.seq, req.ID, s.id, int(req.Mode), req.N,
+	_, err := t.c.exec(qAddPlace, []byte(r.name), r.seq, req.ID, s.id, int(req.Mode), stored(req),
 		t.now, deadline, int64(req.MinHold), req.Info)
 	return r.seq, err
 }

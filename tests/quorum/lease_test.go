@@ -193,7 +193,7 @@ func TestLeaseOfARaisedGrant(t *testing.T) {
 			t.Errorf("%s: Renew with its token: %+v, %v", name, changes, err)
 		}
 		h.Lease = short
-		if _, _, err := s.Yield(within(t), h, "nobody", 0); err != nil {
+		if _, _, err := s.Yield(within(t), h, "nobody", 0, 1); err != nil {
 			t.Fatal(err)
 		}
 		if left := left(holders); left > short { // its place got the name back

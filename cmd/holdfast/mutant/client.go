@@ -36,7 +36,7 @@ var client = []Mutant{
 		Bug: "a cancelled wait stays in the queue and in the renewals",
 		Edits: []Edit{
 			{"await.go", "		c.stopRenewing(a.wait)\n		if !ended {", "		if !ended {"},
-			{"await.go", `			if stop != nil && a.asked {
+			{"await.go", `			if stop != nil && a.asked && !(err == nil && a.bequeath(sent, reply)) {
 				a.l.cancelRequest()
 			}
 `, ``},

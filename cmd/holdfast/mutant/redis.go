@@ -26,15 +26,17 @@ var redis = []Mutant{
 		ID: "redis-token-inherited", Store: Redis, Class: in(history.S4),
 		Bug: "a hand-over gives the next holder the token of the previous one",
 		Edits: []Edit{
-			{"redislock/lua/release_fast.lua", `local token = agreed(now, now)`, `local token = sub(a, 1, 16)`},
-			{"redislock/lua/release_fast.lua", `and token > sub(a, 1, 16) and`, `and`},
+			{"redislock/lua/release_fast.lua", `local token, last = agreed(now, now), sub(a, 1, 16)`,
+				`local token, last = sub(a, 1, 16), sub(a, 1, 16)`},
+			{"redislock/lua/release_fast.lua", `if n and token - last < tonumber(n) then`, `if false then`},
+			{"redislock/lua/release_fast.lua", `and token > last and`, `and`},
 		},
 	},
 	{
 		ID: "redis-token-of-the-day", Store: Redis, Class: in(history.S4),
 		Bug: "tokens are the time in whole seconds",
 		Edits: []Edit{
-			{"redislock/lua/common.lua", `local token = num(agreed(max(now, last + 1), now))`,
+			{"redislock/lua/common.lua", `local token = num(agreed(new and now + n - 1 or max(now, last + n), now))`,
 				`local token = math.floor(now / 1000000) * 1000000`},
 		},
 	},

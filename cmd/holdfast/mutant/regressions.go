@@ -39,7 +39,8 @@ var AllRegressions = []Regression{
 	{
 		Mutant{ID: "redis-passed-over-is-told",
 			Bug: "a waiter without a subscription at the primary is passed over, but its token is published", Edits: []Edit{
-				{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    notify(session, id, mint())`},
+				{"redislock/lua/common.lua", `    mint(block(mode, n)) -- each turn has its tokens`,
+					`    notify(session, id, mint(block(mode, n)))`},
 			}}, "tests/redislock", "TestPassedOverGetsNothing"},
 	{
 		Mutant{ID: "redis-patterns-listen",
@@ -72,8 +73,8 @@ var AllRegressions = []Regression{
 			}}, "cmd/holdfast", "TestTimedSilentStore/run"},
 	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is exclusive, whatever the store's record says",
 		Edits: []Edit{
-			{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit`,
-				`l.req.N, l.req.Limit = max(h.N, 1), rec.Limit`},
+			{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit, l.req.Tokens = h.Mode, max(h.N, 1), rec.Limit, a.block`,
+				`l.req.N, l.req.Limit, l.req.Tokens = max(h.N, 1), rec.Limit, a.block`},
 		}}, ".", "TestHandOffOfADowngradedGrant"},
 	{Mutant{ID: "client-grant-of-a-dead-session", Bug: "a grant of an ended session becomes a lease", Edits: []Edit{
 		{"keepalive.go", `	if c.closed || l.session.over() {`, `	if c.closed {`},
@@ -117,7 +118,7 @@ var AllRegressions = []Regression{
 		}}, "memlock", "TestConformance/R8"},
 	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once",
 		Edits: []Edit{
-			{"await.go", `	if !c.work.tryAdd() {
+			{"acquire.go", `	if !c.work.tryAdd() {
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.work.done()
@@ -126,6 +127,14 @@ var AllRegressions = []Regression{
 	}
 	l := &Lease`},
 		}}, ".", "TestCloseDuringLocks"},
+	{Mutant{ID: "client-passes-one-token", Bug: "all passes of a grant have one token",
+		Edits: []Edit{{"cohort.go", "	k.next++\n", ""}}}, ".", "TestPassesExclude"},
+	{Mutant{ID: "client-passes-after-sleep", Bug: "a lock is passed on after the machine has slept",
+		Edits: []Edit{{"cohort.go", " && c.boot()-k.boot < k.passFor", ""}}}, ".", "TestSuspendEndsPasses"},
+	{Mutant{ID: "client-passes-a-ticket", Bug: "a lease whose ticket somebody may resume is passed on",
+		Edits: []Edit{{"cohort.go", "l.ticketed || ", ""}}}, ".", "TestPassedLease"},
+	{Mutant{ID: "client-loses-a-place", Bug: "a call that gives up takes the place of its client along",
+		Edits: []Edit{{"await.go", "!(err == nil && a.bequeath(sent, reply))", "!(err == nil && sent < 0)"}}}, ".", "TestPlaceIsBequeathed"},
 	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused temporarily is not repeated",
 		Edits: []Edit{
 			{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},

@@ -23,7 +23,7 @@ var servers = []Mutant{
 		ID: "mariadb-token-not-raised", Store: MariaDB, Class: in(history.S4),
 		Bug: "a hand-over leaves the row's token as it is",
 		Edits: []Edit{
-			{"sqllock/mysql/statements.go", `token = GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(`,
+			{"sqllock/mysql/statements.go", `token = GREATEST(token + {tokens}, {now}, ? + {tokens}) + 0 * LAST_INSERT_ID(`,
 				`token = GREATEST(token, LEAST(? + 1, 0)) + 0 * LAST_INSERT_ID(`},
 			{"internal/waiters/waiters.go", `case token <= w.after || token == w.token:`, `case token == w.token:`},
 		},
@@ -34,8 +34,8 @@ var servers = []Mutant{
 		Edits: []Edit{
 			{"sqllock/mysql/statements.go", `line = CONCAT(line, ?, {now}, ' ', {now} + ?, ?)`,
 				`line = CONCAT(?, {now}, ' ', {now} + ?, ?, line)`},
-			{"sqllock/mysql/statements.go", `CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
-		VALUES(expires), ' ', VALUES(info), x'0a')`, `CONCAT(VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
+			{"sqllock/mysql/statements.go", `CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 ', ?, ' ', ?, ' ', VALUES(since), ' ',
+		VALUES(expires), ' ', VALUES(info), x'0a')`, `CONCAT(VALUES(hid), ' ', VALUES(hsession), ' 1 ', ?, ' ', ?, ' ', VALUES(since), ' ',
 		VALUES(expires), ' ', VALUES(info), x'0a', line)`},
 		},
 	},
@@ -49,8 +49,8 @@ var servers = []Mutant{
 		ID: "postgres-token-not-raised", Store: Postgres, Class: in(history.S4),
 		Bug: "a hand-over leaves the row's token as it is",
 		Edits: []Edit{
-			{"sqllock/postgres/statements.go", `ELSE greatest(l.token + 1, c.us, $4::bigint + 1) END`,
-				`ELSE greatest(l.token, $4::bigint + 1) END`},
+			{"sqllock/postgres/statements.go", `token = CASE WHEN l.waiting = 0 THEN l.token ELSE c.us END`,
+				`token = l.token`},
 			{"internal/waiters/waiters.go", `case token <= w.after || token == w.token:`, `case token == w.token:`},
 		},
 	},

@@ -17,8 +17,8 @@ var sqlite = []Mutant{
 	{
 		ID: "sqlite-token-not-raised", Store: SQLite, Class: in(history.S4),
 		Bug: "a hand-over gives the next holder the token of the row, without a raise",
-		Edits: []Edit{{"sqllock/sqlite/table.go", `token := max(r.token+1, r.floor+1, t.us)`,
-			`token := max(r.token, r.floor+1)`}},
+		Edits: []Edit{{"sqllock/sqlite/table.go", `token := max(r.token+block, r.floor+block, t.us)`,
+			`token := max(r.token, r.floor+block)`}},
 	},
 	{
 		ID: "sqlite-lifo", Store: SQLite, Class: in(history.L3),

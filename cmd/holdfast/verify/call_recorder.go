@@ -43,8 +43,8 @@ func (t *callRecorder) returned(lease *holdfast.Lease, err error) bool {
 		t.record(history.Event{T: queued, Kind: history.Queued})
 	}
 	if err == nil {
-		token := lease.Token()
-		t.record(history.Event{T: at, Kind: history.Granted, Token: token, From: min(at, t.since(token))})
+		from := min(at, t.since(lease.GrantToken()))
+		t.record(history.Event{T: at, Kind: history.Granted, Token: lease.Token(), From: from})
 		return true
 	}
 	e := t.outcome(err)

@@ -21,10 +21,13 @@ type proofRecorder struct {
 
 	mu       sync.Mutex
 	attempts map[string]*attempt // by the ID of the request at the store
+	proofs   map[string]int64    // by that ID: when the latest exchange was sent that proved its place or grant
+	ttl      time.Duration       // of the session
 }
 
 func newProofRecorder(b driver.Backend, rec *history.Recorder, client string) *proofRecorder {
-	return &proofRecorder{Backend: b, rec: rec, client: client, attempts: map[string]*attempt{}}
+	return &proofRecorder{Backend: b, rec: rec, client: client, attempts: map[string]*attempt{},
+		proofs: map[string]int64{}}
 }
 
 // Open wraps the session.
@@ -33,6 +36,9 @@ func (w *proofRecorder) Open(ctx context.Context, cfg driver.SessionConfig) (dri
 	if err != nil {
 		return nil, err
 	}
+	w.mu.Lock()
+	w.ttl = s.TTL()
+	w.mu.Unlock()
 	return &recordedSession{s, w}, nil
 }
 
@@ -46,7 +52,9 @@ func (w *proofRecorder) attempt(id string) *attempt {
 func (w *proofRecorder) rename(a *attempt, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.attempts, a.place)
+	if w.attempts[a.place] == a { // another call may have taken over the request
+		delete(w.attempts, a.place)
+	}
 	if a.place = id; id != "" {
 		w.attempts[id] = a
 	}
@@ -59,12 +67,56 @@ func (w *proofRecorder) waiting(report holdfast.Waiting) {
 	}
 }
 
+// waitEnded is the client's Observer: a call has ended. Its lease may be under the grant of another
+// call's request, or it has taken over the place of one; the proofs are then those of that request.
+func (w *proofRecorder) waitEnded(ctx context.Context, e holdfast.WaitEnd) {
+	a, ok := ctx.Value(attemptKey{}).(*attempt)
+	if !ok || e.Token == 0 {
+		return
+	}
+	if a.place != e.ID {
+		w.rename(a, e.ID)
+	}
+	w.mu.Lock()
+	proof, ttl := w.proofs[e.ID], w.ttl
+	w.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.granted, a.ttl, a.proof = e.Token, ttl, max(a.proof, proof)
+}
+
+// proved notes that an exchange sent at sent has proved the place or grant of the request id.
+func (w *proofRecorder) proved(id string, sent int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.proofs[id] = max(w.proofs[id], sent)
+}
+
+// forget drops the proofs of a request that has ended.
+func (w *proofRecorder) forget(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.proofs, id)
+}
+
 type attemptKey struct{}
 
 // recordedSession is a session whose exchanges are recorded.
 type recordedSession struct {
 	driver.Session
 	w *proofRecorder
+}
+
+// Release ends the request.
+func (s *recordedSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	defer s.w.forget(h.ID)
+	return s.Session.Release(ctx, h, keep)
+}
+
+// Cancel ends the request.
+func (s *recordedSession) Cancel(ctx context.Context, name, id string) error {
+	defer s.w.forget(id)
+	return s.Session.Cancel(ctx, name, id)
 }
 
 func (s *recordedSession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
@@ -81,6 +133,9 @@ func (s *recordedSession) Acquire(ctx context.Context, req *driver.Request) (dri
 	sent := history.Now()
 	reply, err := s.Session.Acquire(ctx, req)
 	a.answered(sent-int64(reply.Stale), s.TTL(), req.Wait, reply.Token, err)
+	if err == nil {
+		s.w.proved(req.ID, sent-int64(reply.Stale))
+	}
 	return reply, err
 }
 
@@ -96,11 +151,15 @@ func (s *recordedSession) Renew(ctx context.Context, holds []driver.Hold) ([]dri
 		states[ch.Index] = ch
 	}
 	for i, h := range holds {
+		ch := states[i]
+		if ch.State != driver.Unknown && ch.State != driver.Gone {
+			s.w.proved(h.ID, sent)
+		}
 		a := s.w.attempt(h.ID)
 		if a == nil { // released meanwhile, or cancelled
 			continue
 		}
-		switch ch := states[i]; {
+		switch {
 		case ch.State == driver.Unknown:
 		case ch.State == driver.Gone:
 			if h.Token == 0 {
@@ -109,7 +168,7 @@ func (s *recordedSession) Renew(ctx context.Context, holds []driver.Hold) ([]dri
 		case h.Token != 0:
 			a.proved(sent, 0)
 			s.w.rec.Record(history.Event{T: at, Kind: history.Renewed, Client: s.w.client, ID: a.id, Name: h.Name,
-				Token: h.Token, From: sent})
+				Token: a.leaseToken(h.Token), From: sent})
 		default:
 			a.proved(sent, ch.Token)
 		}
@@ -124,13 +183,14 @@ type attempt struct {
 	loop  *loop
 	call  int64
 
-	mu     sync.Mutex
-	ttl    time.Duration // of the session
-	proof  int64         // when the latest exchange was sent that proved the place or the lease
-	token  uint64        // of a grant that an answer contained
-	from   int64         // when the exchange of that answer was sent
-	queued int64         // when the store reported the current place in the queue
-	open   bool          // the store may have done more than it reported
+	mu      sync.Mutex
+	ttl     time.Duration // of the session
+	proof   int64         // when the latest exchange was sent that proved the place or the lease
+	token   uint64        // of a grant that an answer contained
+	granted uint64        // of the lease, if the call has got one
+	from    int64         // when the exchange of that answer was sent
+	queued  int64         // when the store reported the current place in the queue
+	open    bool          // the store may have done more than it reported
 }
 
 // answered takes in the answer to an Acquire whose proof dates from proof.
@@ -204,6 +264,16 @@ func (a *attempt) since(token uint64) int64 {
 		return a.from
 	}
 	return a.proof
+}
+
+// leaseToken returns the token of the call's lease, which may be one of the block of its grant's.
+func (a *attempt) leaseToken(grant uint64) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.granted != 0 {
+		return a.granted
+	}
+	return grant
 }
 
 // lapsed returns when the client stops trusting the lease, if only time ends it: a proof counts for

@@ -35,6 +35,7 @@ type Breaking struct {
 	text  string // contained in that statement, with a line break at its end
 	how   Break
 	broke string // the statement at which a connection broke
+	sent  []string
 }
 
 // OpenBreaking opens a pool with the driver of db.
@@ -73,6 +74,15 @@ func (b *Breaking) Disarm() string {
 	return b.broke
 }
 
+// Sent returns the statements since the last call, without those that due does not count.
+func (b *Breaking) Sent() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sent := b.sent
+	b.sent = nil
+	return sent
+}
+
 // due reports whether a connection must break at this statement. Statements that wake processes do
 // not count, since they come at any time.
 func (b *Breaking) due(text string) bool {
@@ -83,6 +93,7 @@ func (b *Breaking) due(text string) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.sent = append(b.sent, text)
 	if b.left == 0 || !strings.Contains(text+"\n", b.text) {
 		return false
 	}

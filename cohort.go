@@ -1,0 +1,318 @@
+package holdfast
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// A cohort is the calls of one client for one exclusive lock. One of them, the asker, has the request
+// at the store; the others wait in a line here. A release passes the lock to the first of the line,
+// without an exchange with the store, under the same grant. Each pass has a fencing token of its own,
+// from the block of tokens that the store has recorded as given out with the grant.
+//
+// Passes are bounded in number and time, so that other clients wait for no longer than that. Then the
+// lock goes back to the store, and the first of the line asks for it there, behind all who wait.
+//
+// The idea is lock cohorting: Dice, Marathe and Shavit, PPoPP 2012.
+//
+//	a call comes           it joins the line if there is one, or if the current lease may be passed on,
+//	                       or if another call asks; else it is the asker
+//	the asker is granted   its lease is the current one; if it may not be passed on, the first of the
+//	                       line asks at once
+//	the asker gives up     its place goes to the first of the line, or else is cancelled
+//	the asker fails        the calls of the line fail with it: they want the same of the same store
+//	a release              passes the lock on, or gives it back, and the first of the line asks
+//	the time is over       the first of the line asks, while the current lease goes on
+//	a loss, a hand-off     the first of the line asks
+//
+// So whenever calls are in line, another one asks, or the current lease may be passed on.
+//
+// All fields are guarded by Client.mu.
+type cohort struct {
+	key     cohortKey
+	asking  bool   // a call asks the store, or is about to
+	current *Lease // under the grant; it may have been released, but not yet passed on
+	line    line
+	next    uint64        // the token of the next pass
+	last    uint64        // the last of the block, which is the token of the grant
+	began   time.Duration // when the grant was heard of
+	passes  int           // under the present grant, or if there is none under the one before
+	boot    time.Duration // the same on Client.boot
+	passFor time.Duration
+	timer   *time.Timer    // until passFor is over
+	holder  *driver.Holder // the last that the asker knows
+	named   time.Duration  // as attempt.named
+	failure error          // as attempt.failure, of the asker
+	heard   time.Duration  // when the lock was last known not to be free; -1: never
+}
+
+// cohortKey says which calls may pass a lock among themselves: those whose record at the store would
+// be the same.
+type cohortKey struct {
+	name, info string
+	readWrite  bool
+}
+
+// The bounds of passes, unless Config has others.
+const (
+	defaultPasses  = 512
+	defaultPassFor = 10 * time.Millisecond
+)
+
+// moreTokens is how many tokens more than the last grant has used the next one asks for. Tokens of
+// many stores are microseconds of a clock. An exchange takes longer than that many, so tokens do not
+// run ahead of the clock.
+const moreTokens = 64
+
+// cohortOf returns the cohort in which l may get its lock; nil: l is on its own. A lock that the
+// store must keep in a way of its own is: with a minimum hold, or a maximum hold. Called with c.mu held.
+func (c *Client) cohortOf(l *Lease, o *options) *cohort {
+	r := &l.req
+	if !r.Wait || r.Mode != driver.Exclusive || r.MinHold > 0 || o.maxHold > 0 || o.fair || c.passes == 0 {
+		return nil
+	}
+	key := cohortKey{r.Name, r.Info, r.ReadWrite}
+	k := c.cohorts[key]
+	if k == nil {
+		if n := len(c.idleCohorts); n > 0 {
+			k, c.idleCohorts = c.idleCohorts[n-1], c.idleCohorts[:n-1]
+		} else {
+			k = &cohort{}
+		}
+		k.key, k.heard = key, -1
+		c.cohorts[key] = k
+	}
+	return k
+}
+
+// maxIdleCohorts is how many unused cohorts a client keeps for other names.
+const maxIdleCohorts = 64
+
+// forgetCohort drops k if nobody uses it. Called with c.mu held.
+func (c *Client) forgetCohort(k *cohort) {
+	if k.asking || k.current != nil || k.line.n > 0 {
+		return
+	}
+	delete(c.cohorts, k.key)
+	if *k = (cohort{timer: k.timer}); len(c.idleCohorts) < maxIdleCohorts {
+		c.idleCohorts = append(c.idleCohorts, k)
+	}
+}
+
+// enterCohort makes the call part of its cohort, if it has one. It returns nil if the call asks the
+// store itself, or else its place in the line.
+func (call attempt) enterCohort() *member {
+	l := call.l
+	c := l.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.cohortOf(l, call.o)
+	if l.cohort = k; k == nil {
+		return nil
+	}
+	if !k.asking && k.line.n == 0 && (k.current == nil || !k.mayPass(c.coarseNow())) {
+		k.asking, l.asks = true, true
+		return nil
+	}
+	m := &member{attempt: call, came: make(chan struct{}, 1)}
+	if m.inQueue, m.ahead = true, k.line.n; k.asking {
+		m.ahead++
+	}
+	if w := m.end; w != nil {
+		w.Queued, w.Ahead = time.Now(), m.ahead
+	}
+	k.line.add(m)
+	return m
+}
+
+// first takes the first of the line, to whom the caller gives t. Called with c.mu held.
+func (k *cohort) first(t turn) *member {
+	m := k.line.head
+	if m == nil {
+		return nil
+	}
+	k.line.remove(m)
+	m.inQueue, m.l.asks = false, !t.passed && t.err == nil
+	m.turn = t
+	m.came <- struct{}{}
+	return m
+}
+
+// askForBlock makes l's request ask for as many tokens as passes may need, and tell operators. A call
+// that nobody else of its client competes with needs one.
+func (l *Lease) askForBlock() {
+	k, c := l.cohort, l.c
+	if l.req.Tokens = 1; k == nil {
+		return
+	}
+	c.mu.Lock()
+	local, contended := k.line.n, k.line.n > 0 || k.current != nil
+	if contended {
+		l.req.Tokens = min(k.passes+moreTokens, c.passes+1)
+	}
+	l.req.Info = k.key.info
+	c.mu.Unlock()
+	if contended {
+		i := driver.ParseInfo(l.req.Info)
+		i.Local, i.Tokens = local, l.req.Tokens
+		if info := i.String(); len(info) <= driver.MaxInfo {
+			l.req.Info = info
+		}
+	}
+}
+
+// startGrant notes that the store has granted l under token. Called with c.mu held.
+func (l *Lease) startGrant(token uint64, now time.Duration) {
+	l.grantToken, l.token = token, token-uint64(l.req.Block()-1)
+	if k := l.cohort; k != nil {
+		l.asks = false
+		k.asking, k.current, k.next, k.last, k.began, k.passes = false, l, l.token+1, token, now, 0
+		k.holder, k.failure = nil, nil
+		k.boot = l.c.boot()
+		if k.passFor = min(l.c.passFor, l.session.ttl/10); k.next <= k.last {
+			k.awaitTime(l.c)
+		} else {
+			l.c.nextAsker(k)
+		}
+	}
+}
+
+// awaitTime makes passedTime look when the time of passes is over. Called with c.mu held.
+func (k *cohort) awaitTime(c *Client) {
+	if k.timer == nil {
+		k.timer = time.AfterFunc(k.passFor, func() { c.passedTime(k) })
+		return
+	}
+	k.timer.Reset(k.passFor)
+}
+
+// passOn passes the lock to the first of the line. l has been released, and its contexts have been
+// cancelled. It returns false if the store has to have the lock back: then the first of the line asks.
+func (l *Lease) passOn() bool {
+	c, k := l.c, l.cohort
+	if k == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.current != l {
+		return false
+	}
+	if k.line.n == 0 || k.asking || !l.mayPass() {
+		c.leaveCohort(l)
+		return false
+	}
+	to := k.line.head.l
+	to.session, to.number = l.session, l.number
+	to.req.ID, to.req.Tokens, to.req.Info = l.req.ID, l.req.Tokens, l.req.Info
+	to.unanswered, to.pushed, to.grantToken, to.token = l.unanswered, l.pushed, l.grantToken, k.next
+	to.since, to.latest = time.Now(), forever
+	to.extend(l.trusted)
+	c.watchLease(to)
+	k.current = to
+	k.next++
+	k.passes++
+	k.first(turn{passed: true})
+	return true
+}
+
+// mayPass reports whether l, the current lease, may be passed on. If an operator has asked for its
+// release, it goes back to the store. So it does if a ticket names its grant: nobody may resume the
+// lease of a later holder, and if somebody has resumed this one, the store knows. Called with c.mu held.
+func (l *Lease) mayPass() bool {
+	c, k := l.c, l.cohort
+	if l.notice != nil || l.ticketed || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
+		return false
+	}
+	now := c.coarseNow()
+	return now < l.trusted && k.mayPass(now) && c.boot()-k.boot < k.passFor // the machine may have slept
+}
+
+// mayPass reports whether the bounds allow another pass. Called with c.mu held.
+func (k *cohort) mayPass(now time.Duration) bool {
+	return k.next <= k.last && now-k.began < k.passFor
+}
+
+// passedTime notes that the time of passes is over. If the lock is still held, the first of the line
+// goes to the store's queue: calls of other clients that come from now on shall not be before it.
+func (c *Client) passedTime(k *cohort) {
+	now := c.coarseNow()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case k.current == nil || k.asking:
+	case k.mayPass(now): // the timer was that of the grant before, or the readings of two clocks differ
+		k.awaitTime(c)
+	default:
+		k.last = 0 // for good, whatever the clocks show
+		c.nextAsker(k)
+	}
+}
+
+// heir returns the lease that l's grant has been passed on to, or l. Called with c.mu held.
+func (l *Lease) heir() *Lease {
+	if k := l.cohort; k != nil {
+		if to := k.current; to != nil && to.grantToken == l.grantToken && to.req.ID == l.req.ID {
+			return to
+		}
+	}
+	return l
+}
+
+// leaveCohort notes that l, the current lease, is over and is not passed on. Called with c.mu held.
+func (c *Client) leaveCohort(l *Lease) {
+	k := l.cohort
+	if k == nil || k.current != l {
+		return
+	}
+	k.current, k.heard = nil, max(k.heard, min(c.coarseNow(), l.trusted))
+	if !k.asking {
+		c.nextAsker(k)
+	}
+}
+
+// nextAsker lets the first of the line ask the store. Called with c.mu held.
+func (c *Client) nextAsker(k *cohort) {
+	k.asking = k.first(turn{}) != nil
+	c.forgetCohort(k)
+}
+
+// stopAsking notes that the asker l has given up. failed: with an error of the store, which the line
+// gets, too; nil: the first of the line asks. It does nothing if l is not the asker any more.
+func (c *Client) stopAsking(l *Lease, failed error) {
+	if !l.asks {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := l.cohort
+	l.asks = false
+	for failed != nil && k.first(turn{err: failed}) != nil {
+	}
+	c.nextAsker(k)
+}
+
+// setPasses sets the bounds of passes.
+func (c *Client) setPasses(cfg *Config) {
+	c.passes, c.passFor = cfg.Passes, cfg.PassFor
+	if c.passes == 0 {
+		c.passes = defaultPasses
+	}
+	if c.passFor == 0 {
+		c.passFor = defaultPassFor
+	}
+	// With a history every grant is on record; and some stores have no blocks of tokens.
+	if c.passes < 0 || c.passFor < 0 || cfg.History > 0 || !c.backend.Kinds().Blocks {
+		c.passes = 0
+	}
+	c.passes = min(c.passes, driver.MaxTokens-1)
+}
+
+// GrantToken returns the token by which the store knows the grant: Record.Holders has it, and
+// Client.Break takes it. It is Token, or somewhat larger if calls of this client may pass the lock
+// among themselves under the grant (Config.Passes).
+func (l *Lease) GrantToken() uint64 {
+	l.mustBeUsable("GrantToken")
+	return l.grantToken
+}
