@@ -134,7 +134,9 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "client-passes-a-ticket", Bug: "a lease whose ticket somebody may resume is passed on",
 		Edits: []Edit{{"cohort.go", "l.ticketed || ", ""}}}, ".", "TestPassedLease"},
 	{Mutant{ID: "client-loses-a-place", Bug: "a call that gives up takes the place of its client along",
-		Edits: []Edit{{"await.go", "!(err == nil && a.bequeath(sent, reply))", "!(err == nil && sent < 0)"}}}, ".", "TestPlaceIsBequeathed"},
+		Edits: []Edit{
+			{"await.go", "!(err == nil && a.bequeath(sent, reply))", "!(err == nil && sent < 0)"},
+		}}, ".", "TestPlaceIsBequeathed"},
 	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused temporarily is not repeated",
 		Edits: []Edit{
 			{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
