@@ -39,29 +39,30 @@ type Lease struct {
 	since      time.Time
 	outer      *Lease        // the lease that this one was borrowed from; nil: none
 	maxHold    time.Duration // of the options; 0: none
-	retry      bool          // RetryFailed of the options
 	latest     time.Duration // when MaxHold ends it, on c.now; forever without MaxHold
-	unanswered bool          // an exchange about its request was not answered, and may still reach the store
 	reducing   sync.Mutex    // held by ReleasePermits
+	retry      bool          // RetryFailed of the options
+	unanswered bool          // an exchange about its request was not answered, and may still reach the store
 	pushed     bool          // so far only a push has reported the grant; not written once the lease has ended
 
-	// Guarded by c.mu.
-	trusted       time.Duration // valid before this reading of c.now
-	until         time.Duration // the earlier of trusted and latest; orders the heap
-	index         int           // in the heap; -1: not in it
-	cohort        *cohort       // whose calls may get the lock from it; nil: none
-	asks          bool          // it is the asker of its cohort; written by others only while it is in the line
-	ended         *Error        // why it ended; nil while it is valid
-	done          chan struct{} // made on demand
-	cancels       contexts
+	// Guarded by c.mu. The first four are beside the bools above, which keeps a Lease small.
+	asks          bool // it is the asker of its cohort; written by others only while it is in the line
 	releaseCalled bool
-	keepsNothing  bool                     // ReleaseNow has ended it
-	ticketed      bool                     // Ticket has named its grant to somebody who may resume it
-	inner         map[*Lease]struct{}      // leases that were borrowed from this one
-	notice        *Notice                  // who has asked for its release; nil: nobody
-	onRevoke      map[*revocation]struct{} // told when somebody asks
-	granted       *grantEntry              // of its grant, for the history; nil: none, or the history has its end
-	explained     chan struct{}            // closed when the store has said why it was lost; nil: not asked
+	keepsNothing  bool // ReleaseNow has ended it
+	ticketed      bool // Ticket has named its grant to somebody who may resume it
+
+	trusted   time.Duration // valid before this reading of c.now
+	until     time.Duration // the earlier of trusted and latest; orders the heap
+	index     int           // in the heap; -1: not in it
+	cohort    *cohort       // whose calls may get the lock from it; nil: none
+	ended     *Error        // why it ended; nil while it is valid
+	done      chan struct{} // made on demand
+	cancels   contexts
+	inner     map[*Lease]struct{}      // leases that were borrowed from this one
+	notice    *Notice                  // who has asked for its release; nil: nobody
+	onRevoke  map[*revocation]struct{} // told when somebody asks
+	granted   *grantEntry              // of its grant, for the history; nil: none, or the history has its end
+	explained chan struct{}            // closed when the store has said why it was lost; nil: not asked
 }
 
 // Name returns the name of the lock.
