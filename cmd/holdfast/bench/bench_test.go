@@ -201,7 +201,16 @@ func TestPageInBrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, _ := page(t, r)
-	browser.Open(t).Check(path, "", "bench")
+	w := browser.Open(t)
+	for name, view := range browser.Views {
+		w.Show(path, "", view)
+		w.Look("bench-"+name, view)
+		var hidden int // on paper nobody can scroll
+		w.Ask(`Math.max(...[...document.querySelectorAll(".wide")].map(e => e.scrollWidth - e.clientWidth))`, &hidden)
+		if view.Print && hidden > 0 {
+			t.Errorf("%d pixels are beyond the edge of the paper", hidden)
+		}
+	}
 }
 
 // When its context ends, Run returns the cause, keeps what it has measured, and frees all names.
