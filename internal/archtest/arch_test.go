@@ -90,6 +90,8 @@ var layers = []struct {
 	{"cmd/holdfast/verify", []string{module, module + "/driver", module + "/open", module + "/internal/relay",
 		module + "/internal/servers", module + "/cmd/holdfast/internal/history", "golang.org/x/sys"},
 		"it tests a deployment through the root, and knows no command line"},
+	{"cmd/holdfast/bench", []string{module, module + "/driver", module + "/open", module + "/cmd/holdfast/internal/timeline"},
+		"it measures a deployment through the root, and knows no command line"},
 	{"cmd/holdfast/mutant", []string{module + "/cmd/holdfast/internal/history"}, "it edits sources as text"},
 	{"cmd/holdfast/cli", []string{module, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 		"commands and flags"},
