@@ -29,7 +29,8 @@ func TestBenchSignal(t *testing.T) {
 			if took := time.Since(began); code != 128+int(syscall.SIGINT) || took > limit/2 {
 				t.Errorf("exit code %d after %v: %s%s", code, took, out, stderr)
 			}
-			if printed := strings.Contains(out, "\nexchange ") && strings.Contains(out, "\nThe run is incomplete.\n"); printed != c.printed {
+			printed := strings.Contains(out, "\nexchange ") && strings.Contains(out, "\nThe run is incomplete.\n")
+			if printed != c.printed {
 				t.Errorf("printed: %v: %s", printed, out)
 			}
 			if strings.Contains(out+stderr, "c4nary") {

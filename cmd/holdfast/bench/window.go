@@ -17,6 +17,8 @@ type window struct {
 	*workload
 	begun    time.Time
 	counting atomic.Bool
+	answered chan struct{} // closed when a loop has had its first answer, or an error
+	once     sync.Once     // of answered
 
 	releasedAt atomic.Int64 // of a contended name: just before the last holder called Release
 	last       atomic.Int64 // the loop that held it last; -1: none yet
@@ -38,13 +40,17 @@ type loop struct {
 type work func(ctx context.Context, i int) error
 
 func newWindow(w *workload) *window {
-	m := &window{workload: w, begun: time.Now(), loops: make([]loop, w.loops)}
+	m := &window{workload: w, begun: time.Now(), answered: make(chan struct{}), loops: make([]loop, w.loops)}
 	m.last.Store(-1)
 	return m
 }
 
-// warmMost bounds the time before a measurement, in which connections are opened.
-const warmMost = 500 * time.Millisecond
+// Before a measurement connections are opened. It begins after a tenth of its time, at most warmMost,
+// but not before the first answer, if that comes within answerLimit.
+const (
+	warmMost    = 500 * time.Millisecond
+	answerLimit = 3 * time.Second
+)
 
 // settle bounds how long the loops take to end after their time: Release waits for a silent store.
 const settle = 3 * time.Second
@@ -59,6 +65,7 @@ func (m *window) measure(ctx context.Context, d time.Duration, do work, abandon 
 		all.Go(func() { m.run(loops, i, do) })
 	}
 	backoff.Sleep(ctx, min(d/10, warmMost))
+	m.awaitAnswer(ctx)
 	start := time.Now()
 	m.counting.Store(true)
 	backoff.Sleep(ctx, d)
@@ -79,11 +86,24 @@ func (m *window) measure(ctx context.Context, d time.Duration, do work, abandon 
 	return took
 }
 
+func (m *window) awaitAnswer(ctx context.Context) {
+	t := time.NewTimer(answerLimit)
+	defer t.Stop()
+	select {
+	case <-m.answered:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
 // run works until ctx ends. After an error it rests, so that a broken store is not flooded.
 func (m *window) run(ctx context.Context, i int, do work) {
 	me, pause := &m.loops[i], backoff.Pause{First: 5 * time.Millisecond, Most: 200 * time.Millisecond}
-	for ctx.Err() == nil {
+	for first := true; ctx.Err() == nil; first = false {
 		err := do(ctx, i)
+		if first {
+			m.once.Do(func() { close(m.answered) })
+		}
 		switch {
 		case err == nil:
 			pause.Reset()

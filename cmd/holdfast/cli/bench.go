@@ -30,9 +30,9 @@ the lock equally often. The critical sections are empty. Each client of one/N ha
 connections of its own.
 
 bench takes locks under a prefix of its own (bench/…) and releases them all, also after ctrl-C,
-which ends it at once. What a store remembers of a free name, its last token, expires as it does
-for every lock. It is a load: as many requests as the store can serve, from up to 16 clients. All
-of them are in this process, so its CPU may be the limit.
+which ends it at once. The store forgets the last token of a free name later, as it does for every
+lock. bench is a load: as many requests as the store can serve, from up to 16 clients. All of them
+are in this process, so its CPU may be the limit.
 
 -o go writes the benchmark format of Go, a line for each of --count rounds, so that benchstat can
 compare two runs. ns/op is the time divided by the operations; the other units are p50-ns, p90-ns,

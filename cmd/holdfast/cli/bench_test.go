@@ -14,8 +14,8 @@ import (
 // bench prints JSON with all workloads, and writes a page beside it.
 func TestBenchJSON(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "bench.html")
-	code, stdout, stderr := try("bench", "--store", "memory:", "--ttl", "20s", "--duration", "50ms", "--count", "2", "--json",
-		"--html", page)
+	code, stdout, stderr := try("bench", "--store", "memory:", "--ttl", "20s", "--duration", "50ms", "--count", "2",
+		"--json", "--html", page)
 	var got benchJSON
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 {
 		t.Fatalf("exit code %d, %v: %s%s", code, err, stdout, stderr)
@@ -33,7 +33,8 @@ func TestBenchJSON(t *testing.T) {
 				t.Errorf("%s: %+v", name, b)
 			}
 		}
-		if w.Name != name || w.Title == "" || w.Median == nil || len(w.Rounds) != 2 || w.Errors != 0 || w.Error != "" || n == 0 {
+		if w.Name != name || w.Title == "" || w.Median == nil || len(w.Rounds) != 2 || w.Errors != 0 || w.Error != "" ||
+			n == 0 {
 			t.Fatalf("%+v", w)
 		}
 		for _, r := range append(w.Rounds, *w.Median) {

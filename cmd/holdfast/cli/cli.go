@@ -153,10 +153,11 @@ func (a *app) root() *cobra.Command {
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(),
-		a.waitCommand(), a.watchCommand(), a.historyCommand(), a.revokeCommand(), a.breakCommand(), a.semCommand(),
-		a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.benchCommand(), a.verifyCommand(), a.verifyWorkerCommand(),
-		a.judgeCommand(), a.manCommand(), a.versionCommand(), a.configCommand(), a.holdCommand(), a.checkCommand(),
-		a.releaseCommand(), a.handOffCommand(), a.adoptCommand(), a.keeperCommand(), a.serveCommand(),
+		a.waitCommand(), a.watchCommand(), a.historyCommand(), a.revokeCommand(), a.breakCommand(),
+		a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.benchCommand(),
+		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.manCommand(), a.versionCommand(),
+		a.configCommand(), a.holdCommand(), a.checkCommand(), a.releaseCommand(), a.handOffCommand(),
+		a.adoptCommand(), a.keeperCommand(), a.serveCommand(),
 	)
 	a.complete(c)
 	c.SetHelpCommand(helpCommand())
