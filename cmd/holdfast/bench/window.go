@@ -19,6 +19,8 @@ type window struct {
 	counting atomic.Bool
 	answered chan struct{} // closed when a loop has had its first answer, or an error
 	once     sync.Once     // of answered
+	figure   chan struct{} // closed when there is something to show
+	shown    sync.Once     // of figure
 
 	releasedAt atomic.Int64 // of a contended name: just before the last holder called Release
 	last       atomic.Int64 // the loop that held it last; -1: none yet
@@ -40,7 +42,8 @@ type loop struct {
 type work func(ctx context.Context, i int) error
 
 func newWindow(w *workload) *window {
-	m := &window{workload: w, begun: time.Now(), answered: make(chan struct{}), loops: make([]loop, w.loops)}
+	m := &window{workload: w, begun: time.Now(), answered: make(chan struct{}), figure: make(chan struct{}),
+		loops: make([]loop, w.loops)}
 	m.last.Store(-1)
 	return m
 }
@@ -65,10 +68,11 @@ func (m *window) measure(ctx context.Context, d time.Duration, do work, abandon 
 		all.Go(func() { m.run(loops, i, do) })
 	}
 	backoff.Sleep(ctx, min(d/10, warmMost))
-	m.awaitAnswer(ctx)
+	await(ctx, m.answered)
 	start := time.Now()
 	m.counting.Store(true)
 	backoff.Sleep(ctx, d)
+	await(ctx, m.figure) // a slow store gets more time for its first one
 	m.counting.Store(false)
 	m.endedAt.Store(int64(time.Since(m.begun)))
 	took := time.Since(start)
@@ -86,11 +90,12 @@ func (m *window) measure(ctx context.Context, d time.Duration, do work, abandon 
 	return took
 }
 
-func (m *window) awaitAnswer(ctx context.Context) {
+// await waits for c, at most answerLimit.
+func await(ctx context.Context, c <-chan struct{}) {
 	t := time.NewTimer(answerLimit)
 	defer t.Stop()
 	select {
-	case <-m.answered:
+	case <-c:
 	case <-t.C:
 	case <-ctx.Done():
 	}
@@ -149,7 +154,14 @@ func (m *window) pair(mutex func(i int) *holdfast.Mutex) work {
 func (m *window) note(i int, took time.Duration) {
 	if m.counting.Load() {
 		m.loops[i].ops++
-		m.loops[i].latency.record(took)
+		m.record(i, took)
+	}
+}
+
+func (m *window) record(i int, d time.Duration) {
+	l := &m.loops[i].latency
+	if l.record(d); l.n == 1 {
+		m.shown.Do(func() { close(m.figure) })
 	}
 }
 
@@ -170,7 +182,7 @@ func (m *window) handOver(mutex func(i int) *holdfast.Mutex) work {
 			me.ops++
 			me.longest = max(me.longest, got-asked)
 			if last >= 0 && last != int64(i) {
-				me.latency.record(got - time.Duration(m.releasedAt.Load()))
+				m.record(i, got-time.Duration(m.releasedAt.Load()))
 			}
 		}
 		m.last.Store(int64(i))
