@@ -82,6 +82,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast revoke deploy/prod                   ask the holder to release it
   holdfast doctor                               find settings of a store that endanger locks
   holdfast lab run all                          see how widely used lock algorithms break
+  holdfast bench --store URL                    measure how fast its locks are
   holdfast verify --store URL                   test this deployment with real faults
   holdfast judge FILE                           judge a recorded history of any lock
 
@@ -152,10 +153,11 @@ func (a *app) root() *cobra.Command {
 	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(),
-		a.waitCommand(), a.watchCommand(), a.historyCommand(), a.revokeCommand(), a.breakCommand(), a.semCommand(),
-		a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.verifyCommand(), a.verifyWorkerCommand(),
-		a.judgeCommand(), a.manCommand(), a.versionCommand(), a.configCommand(), a.holdCommand(), a.checkCommand(),
-		a.releaseCommand(), a.handOffCommand(), a.adoptCommand(), a.keeperCommand(), a.serveCommand(),
+		a.waitCommand(), a.watchCommand(), a.historyCommand(), a.revokeCommand(), a.breakCommand(),
+		a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.benchCommand(),
+		a.verifyCommand(), a.verifyWorkerCommand(), a.judgeCommand(), a.manCommand(), a.versionCommand(),
+		a.configCommand(), a.holdCommand(), a.checkCommand(), a.releaseCommand(), a.handOffCommand(),
+		a.adoptCommand(), a.keeperCommand(), a.serveCommand(),
 	)
 	a.complete(c)
 	c.SetHelpCommand(helpCommand())

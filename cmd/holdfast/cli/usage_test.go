@@ -149,6 +149,15 @@ func TestUsage(t *testing.T) {
 		"lab run nonsense":                        "there is no algorithm nonsense; see holdfast lab list",
 		"lab run all --json -o text":              "--json and -o text contradict each other",
 		"lab run all -o xml":                      "-o, --output xml: allowed are text, summary, json; see holdfast lab run --help",
+		"bench x":                                 "x is one argument too many: holdfast bench takes none; see holdfast bench --help",
+		"bench -o xml":                            "-o, --output xml: allowed are table, json, go; see holdfast bench --help",
+		"bench --json -o go":                      "--json and -o go contradict each other",
+		"bench --histogram -o go":                 "--histogram and -o go contradict each other; see holdfast bench --help",
+		"bench --duration 0":                      "--duration 0s: allowed are 10ms to 1h",
+		"bench --duration soon":                   "--duration soon: expected a time, such as 10 for seconds, or 1m30s, 0.5h, 7d; see holdfast bench --help",
+		"bench --count 0":                         "--count 0: allowed are 1 to 1000",
+		"bench --scenario (":                      "--scenario (: error parsing regexp: missing closing ): `(`",
+		"bench --scenario two":                    "--scenario two: no workload has such a name; they are exchange, pair, names/64, one/2, one/16, one/128-goroutines",
 		"verify x":                                "x is one argument too many: holdfast verify takes none; see holdfast verify --help",
 		"verify -o xml":                           "-o, --output xml: allowed are text, json; see holdfast verify --help",
 		"verify --json -o text":                   "--json and -o text contradict each other",
@@ -179,7 +188,7 @@ func TestUsage(t *testing.T) {
 // TestTTLRange: every command refuses a TTL that no lease can have.
 func TestTTLRange(t *testing.T) {
 	for _, ttl := range []string{"0s", "-1s", "1ms", "25h"} {
-		for _, command := range []string{"ls", "doctor", "verify"} {
+		for _, command := range []string{"ls", "doctor", "verify", "bench"} {
 			code, _, stderr := try(command, "--ttl", ttl)
 			if want := "holdfast: --ttl " + ttl + ": allowed are 100ms to 24h\n"; code != 78 || stderr != want {
 				t.Errorf("%s: exit code %d, %q; want 78, %q", command, code, stderr, want)
