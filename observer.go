@@ -25,7 +25,8 @@ type Observer struct {
 	// Closed: Close of c is about to return. Its leases have ended here; the store may not have answered.
 	Closed func(c *Client)
 
-	// Waiting: a Lock has joined the queue, or its place there has changed.
+	// Waiting: a Lock has joined the store's queue, or its place there has changed. Calls that wait
+	// behind others of their client (Config.Passes) are not in it.
 	Waiting func(Waiting)
 
 	// Acquired: a Lock was granted after waiting for waited.
