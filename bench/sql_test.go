@@ -50,6 +50,7 @@ func TestSQL(t *testing.T) {
 					strings.HasSuffix(sc.name, "one/2")) {
 					continue
 				}
+				b.fair = sc.fair
 				for _, s := range sc.subjects {
 					t.Run(sc.name+"/"+s.name, func(t *testing.T) {
 						m, err := s.run(t.Context(), b)
@@ -83,7 +84,9 @@ func sensible(t *testing.T, sc scenario, s subject, m metrics) {
 	// load, whenever this machine gets to it.
 	pair := strings.HasSuffix(sc.name, "/pair")
 	exact := !pair || s.name == "pglock" || about(m, "sent", 2) && about(m, "calls", 2)
-	if !exact || (pair || !few(m)) && (m["sent"] < 1 || m["calls"] < 1) {
+	// Goroutines of one client pass the lock among themselves.
+	passed := strings.Contains(sc.name, "/goroutines/") && strings.HasPrefix(s.name, "holdfast-")
+	if !exact || !passed && (pair || !few(m)) && (m["sent"] < 1 || m["calls"] < 1) {
 		t.Errorf("%v commands, %v statements", m["sent"], m["calls"])
 	}
 	if strings.HasPrefix(s.name, "holdfast-") && m["overtaken"] != 0 {

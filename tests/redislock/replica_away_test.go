@@ -27,7 +27,7 @@ func TestReplicaAway(t *testing.T) {
 			b := redislock.New(dial(t, set.Primary.Addr), nil)
 			t.Cleanup(func() { _ = b.Close() })
 			ctx := within(t, time.Minute)
-			c, err := holdfast.New(ctx, b, &holdfast.Config{TTL: long})
+			c, err := holdfast.New(ctx, b, &holdfast.Config{TTL: long, Passes: -1})
 			if err != nil {
 				t.Fatal(err)
 			}

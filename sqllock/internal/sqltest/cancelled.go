@@ -28,7 +28,7 @@ func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sq
 	db.SetMaxIdleConns(8)
 	b := sqllock.New(db, dialect(), nil)
 	defer func() { _ = b.Close() }()
-	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
+	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute, Passes: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func ManyRequests(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections
 	many := testenv.Rounds(4*most, 1000)
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
-	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
+	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute, Passes: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func ManyCancels(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
 	db.SetMaxIdleConns(8)
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
-	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
+	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute, Passes: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
