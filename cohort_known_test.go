@@ -33,7 +33,7 @@ func hangs(ctx context.Context) error { <-ctx.Done(); return unanswered(ctx) }
 func unavailable(context.Context) error { return driver.ErrUnavailable }
 
 // waitAtMost is the error of a call for x, which waits for at most d.
-func waitAtMost(t *testing.T, c *holdfast.Client, name string, d time.Duration) (err error, h *holdfast.Holder) {
+func waitAtMost(t *testing.T, c *holdfast.Client, name string, d time.Duration) (h *holdfast.Holder, err error) {
 	t.Helper()
 	within(t, "WaitAtMost", d, d, func() {
 		_, err = c.Mutex(name, holdfast.WaitAtMost(d)).Lock(t.Context())
@@ -41,7 +41,7 @@ func waitAtMost(t *testing.T, c *holdfast.Client, name string, d time.Duration) 
 	if e := (*holdfast.Error)(nil); errors.As(err, &e) {
 		h = e.Holder
 	}
-	return err, h
+	return h, err
 }
 
 // inBackground calls Lock, until the test ends.
@@ -64,7 +64,7 @@ func TestLineKnows(t *testing.T) {
 				do.Store(&f)
 				c := client(t, h, nil)
 				inBackground(t, t.Context(), c, "x")
-				err, holder := waitAtMost(t, c, "x", ttl/3)
+				holder, err := waitAtMost(t, c, "x", ttl/3)
 				if errors.Is(err, holdfast.ErrHeld) || holder != nil ||
 					!errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
 					t.Errorf("WaitAtMost: %v", err)
@@ -88,7 +88,7 @@ func TestLineKnows(t *testing.T) {
 			c, other := client(t, h, nil), client(t, store, nil)
 			his := lock(t, other, "x")
 			inBackground(t, t.Context(), c, "x")
-			if err, holder := waitAtMost(t, c, "x", 2*ttl); !errors.Is(err, holdfast.ErrHeld) || holder == nil ||
+			if holder, err := waitAtMost(t, c, "x", 2*ttl); !errors.Is(err, holdfast.ErrHeld) || holder == nil ||
 				holder.Token != his.Token() {
 				t.Errorf("WaitAtMost: %v", err)
 			}
@@ -97,7 +97,7 @@ func TestLineKnows(t *testing.T) {
 			}
 			f := hangs
 			do.Store(&f)
-			if err, _ := waitAtMost(t, c, "x", ttl*9/10); !errors.Is(err, holdfast.ErrUncertain) {
+			if _, err := waitAtMost(t, c, "x", ttl*9/10); !errors.Is(err, holdfast.ErrUncertain) {
 				t.Errorf("WaitAtMost: %v", err)
 			}
 		})
@@ -110,7 +110,7 @@ func TestLineKnows(t *testing.T) {
 			f := unavailable
 			do.Store(&f)
 			inBackground(t, t.Context(), c, "x")
-			if err, holder := waitAtMost(t, c, "x", ttl/2); !errors.Is(err, holdfast.ErrHeld) || holder == nil ||
+			if holder, err := waitAtMost(t, c, "x", ttl/2); !errors.Is(err, holdfast.ErrHeld) || holder == nil ||
 				holder.Token != mine.Token() {
 				t.Errorf("WaitAtMost: %v", err)
 			}
@@ -126,7 +126,7 @@ func TestLineKnows(t *testing.T) {
 			f := hangs
 			do.Store(&f)
 			inBackground(t, t.Context(), c, "y")
-			if err, holder := waitAtMost(t, c, "y", time.Second); holder != nil || errors.Is(err, holdfast.ErrHeld) {
+			if holder, err := waitAtMost(t, c, "y", time.Second); holder != nil || errors.Is(err, holdfast.ErrHeld) {
 				t.Errorf("WaitAtMost for y: %v", err)
 			}
 		})
@@ -148,7 +148,7 @@ func TestBequeathedPlaceIsKnown(t *testing.T) {
 			for range heirs { // all but the last give up at once
 				inBackground(t, ctx, c, "x")
 			}
-			if err, holder := waitAtMost(t, c, "x", 25*time.Second); holder == nil || !holder.Since.Equal(since) {
+			if holder, err := waitAtMost(t, c, "x", 25*time.Second); holder == nil || !holder.Since.Equal(since) {
 				t.Errorf("%v; want a holder since %v", err, since)
 			}
 		})
