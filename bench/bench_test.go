@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"math"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -14,35 +12,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
-
-func TestHistQuantiles(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	var a, b hist
-	var all []time.Duration
-	for i := range 20_000 {
-		d := time.Duration(math.Exp(r.Float64() * 25)) // 1 ns to 72 s
-		all = append(all, d)
-		if i%2 == 0 {
-			a.record(d)
-		} else {
-			b.record(d)
-		}
-	}
-	a.merge(&b)
-	slices.Sort(all)
-	for _, q := range []float64{0, 0.01, 0.5, 0.99, 0.999} {
-		want, got := float64(all[int(q*float64(len(all)))]), float64(a.quantile(q))
-		if math.Abs(got-want) > 0.01*want+1 {
-			t.Errorf("quantile %v: got %v, want %v", q, got, want)
-		}
-	}
-	if a.max != all[len(all)-1] || a.n != uint64(len(all)) {
-		t.Errorf("max %v, n %d", a.max, a.n)
-	}
-	if n := testing.AllocsPerRun(100, func() { a.record(time.Millisecond) }); n != 0 {
-		t.Errorf("recording allocates %v times", n)
-	}
-}
 
 func TestParserCountsCommandsHoweverTheyAreCut(t *testing.T) {
 	stream := []byte("*1\r\n$4\r\nPING\r\n" +

@@ -139,13 +139,13 @@ func (f *curatorFigures) metrics(before, after window) (metrics, error) {
 		k := &r.participants[i]
 		k.n, k.self, k.longest = o.N, o.Self, o.Longest
 		for _, d := range o.Handovers {
-			k.handover.record(d)
+			k.handover.Record(d)
 		}
 		for _, d := range o.Waits {
-			k.wait.record(d)
+			k.wait.Record(d)
 		}
 		for _, d := range o.Pairs {
-			pairs.record(d)
+			pairs.Record(d)
 		}
 	}
 	m := r.metrics()

@@ -211,12 +211,12 @@ func (r *contest) contend(ctx context.Context, id int, k contender) {
 		last := r.last.Load()
 		if r.counting.Load() {
 			me.n++
-			me.wait.record(now - asked)
+			me.wait.Record(now - asked)
 			me.longest = max(me.longest, now-asked)
 			if last == int64(id) {
 				me.self++
 			} else if last >= 0 {
-				me.handover.record(now - time.Duration(r.releasedAt.Load()))
+				me.handover.Record(now - time.Duration(r.releasedAt.Load()))
 			}
 		} else {
 			r.cut(me, asked)
@@ -260,8 +260,8 @@ func (r *contest) metrics() metrics {
 	longest := time.Duration(0)
 	for i := range r.participants {
 		k := &r.participants[i]
-		handover.merge(&k.handover)
-		wait.merge(&k.wait)
+		handover.Merge(&k.handover)
+		wait.Merge(&k.wait)
 		sum += float64(k.n)
 		squares += float64(k.n) * float64(k.n)
 		self += float64(k.self)
@@ -269,7 +269,7 @@ func (r *contest) metrics() metrics {
 	}
 	m := metrics{
 		"n": sum, "violations": float64(r.violations.Load()), "waitmax": float64(longest),
-		"waitp99": float64(wait.quantile(0.99)), "handovers": float64(handover.n),
+		"waitp99": float64(wait.Quantile(0.99)), "handovers": float64(handover.N),
 		"overtaken": float64(r.overtaken.Load()),
 	}
 	m.p50p99("", &handover)

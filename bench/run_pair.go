@@ -63,15 +63,15 @@ func pairs(ctx context.Context, b *testbed, w *wire, k contender) (metrics, erro
 			return nil, err
 		}
 		now := time.Now()
-		h.record(now.Sub(t))
+		h.Record(now.Sub(t))
 		t = now
 	}
 	after, err := b.read(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	m := metrics{"n": float64(h.n)}
-	before.until(after, float64(h.n), m)
+	m := metrics{"n": float64(h.N)}
+	before.until(after, float64(h.N), m)
 	m.p50p99("", &h)
 	return m, nil
 }
@@ -120,7 +120,7 @@ func runNames(ctx context.Context, b *testbed, l library) (m metrics, err error)
 					return
 				}
 				if counting.Load() {
-					hists[i].record(time.Since(t))
+					hists[i].Record(time.Since(t))
 				}
 			}
 		})
@@ -135,7 +135,7 @@ func runNames(ctx context.Context, b *testbed, l library) (m metrics, err error)
 	group.Wait()
 	var h hist
 	for i := range hists {
-		h.merge(&hists[i])
+		h.Merge(&hists[i])
 		if err == nil {
 			err = errs[i]
 		}
@@ -144,7 +144,7 @@ func runNames(ctx context.Context, b *testbed, l library) (m metrics, err error)
 		return nil, err
 	}
 	m = metrics{}
-	before.until(after, float64(h.n), m)
+	before.until(after, float64(h.N), m)
 	m.p50p99("", &h)
 	return m, nil
 }

@@ -48,9 +48,9 @@ func ping(b *testbed, idle time.Duration, once func() error) (metrics, error) {
 		if err := once(); err != nil {
 			return nil, err
 		}
-		h.record(time.Since(t))
+		h.Record(time.Since(t))
 	}
-	m := metrics{"persec": float64(h.n) / time.Since(start).Seconds()}
+	m := metrics{"persec": float64(h.N) / time.Since(start).Seconds()}
 	m.p50p99("", &h)
 	return m, nil
 }

@@ -106,7 +106,7 @@ func (r *readers) write(ctx context.Context, every time.Duration,
 		if err := errors.Join(err, c.s.Release(ctx, c.hold(), 0)); err != nil {
 			return fmt.Errorf("writer: %w", err)
 		}
-		r.releases.record(time.Since(start))
+		r.releases.Record(time.Since(start))
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func runReaders(ctx context.Context, b *testbed, t *storeSessions, n int) (metri
 				first = r.grants.Load()
 				before, err = b.read(ctx, t.w)
 			default:
-				writes.record(waited)
+				writes.Record(waited)
 				if time.Since(before.start) >= b.duration {
 					grants = r.grants.Load() - first
 					after, err = b.read(ctx, t.w)
@@ -157,9 +157,9 @@ func runReaders(ctx context.Context, b *testbed, t *storeSessions, n int) (metri
 	}
 	m := metrics{
 		"n": float64(grants), "violations": float64(r.violations.Load()), "hold": float64(3 * hold / 2),
-		"writes":   float64(writes.n),
-		"writep50": float64(min(writes.quantile(0.5), writes.max)), "writemax": float64(writes.max),
-		"letin": float64(r.releases.quantile(0.5)),
+		"writes":   float64(writes.N),
+		"writep50": float64(min(writes.Quantile(0.5), writes.Max)), "writemax": float64(writes.Max),
+		"letin": float64(r.releases.Quantile(0.5)),
 	}
 	before.until(after, float64(grants), m)
 	return m, nil

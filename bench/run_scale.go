@@ -211,7 +211,7 @@ func (q *queue) step(ctx context.Context) error {
 	if first.token == 0 {
 		return errPassedOver
 	}
-	q.handover.record(time.Since(start))
+	q.handover.Record(time.Since(start))
 	q.granted(&first)
 	c := q.t.next()
 	err := c.ask(ctx, q.like)

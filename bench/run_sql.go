@@ -103,7 +103,7 @@ func sqlSubjects(k *sqlKind, keep func(library) bool,
 			}
 			m, err := run(ctx, &testbed{sql: b.sql, dir: b.dir, duration: b.duration}, l)
 			if err == nil {
-				m["disk"] = float64(disk.quantile(0.5))
+				m["disk"] = float64(disk.Quantile(0.5))
 			}
 			return m, err
 		}})
@@ -136,7 +136,7 @@ func sqlFloor(k *sqlKind) scenario {
 				if err != nil {
 					return nil, err
 				}
-				m := metrics{"persec": float64(h.n) / b.duration.Seconds()}
+				m := metrics{"persec": float64(h.N) / b.duration.Seconds()}
 				m.p50p99("", h)
 				return m, nil
 			}})

@@ -145,7 +145,7 @@ func judge(outs []outcome, from, end int64) metrics {
 		if all[i-1].who == a.who {
 			self++
 		} else {
-			handover.record(time.Duration(a.Got - all[i-1].Left))
+			handover.Record(time.Duration(a.Got - all[i-1].Left))
 		}
 	}
 	m := metrics{

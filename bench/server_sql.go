@@ -211,7 +211,7 @@ func (s *sqlServer) disk(n int, d, idle time.Duration) (h *hist, err error) {
 		if err := cmp.Or(werr, syncData(f)); err != nil {
 			return nil, err
 		}
-		h.record(time.Since(t))
+		h.Record(time.Since(t))
 	}
 	return h, nil
 }

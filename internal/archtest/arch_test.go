@@ -107,6 +107,7 @@ var layers = []struct {
 	{"internal/plain", nil, "text, whatever it is about"},
 	{"internal/signs", []string{module}, "it judges what the root reads at a store"},
 	{"internal/backoff", nil, "every package may import it"},
+	{"internal/histogram", nil, "durations, whatever they are of"},
 	{"internal/storeurl", nil, "text, without the contract's types; a URL is parsed the same for every store"},
 	{"internal/doctor", []string{module + "/driver"}, "findings of the contract, and no store"},
 	{"internal/zk", []string{module + "/internal/asleep"},

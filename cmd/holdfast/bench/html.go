@@ -116,7 +116,7 @@ func (a axis) figure(row, floor *Row) (f figure) {
 		height := max(float64(b.N)/float64(most)*(pictureBottom-pictureTop), 1)
 		x := a.x(b.From)
 		f.Bars = append(f.Bars, rect{x, pictureBottom - height, max(a.x(b.To)-x-1, 1), height,
-			fmt.Sprintf("%s to %s: %s", span(b.From), span(b.To), percent(float64(b.N)/float64(row.Latency.n)))})
+			fmt.Sprintf("%s to %s: %s", span(b.From), span(b.To), percent(float64(b.N)/float64(row.Latency.N)))})
 	}
 	for e := int(math.Ceil(a.from)); e <= int(math.Floor(a.to)); e++ {
 		d := time.Duration(math.Round(math.Pow10(e)))
@@ -138,7 +138,7 @@ func (a axis) figure(row, floor *Row) (f figure) {
 	fact := func(what, format string, args ...any) {
 		f.Facts = append(f.Facts, [2]string{what, fmt.Sprintf(format, args...)})
 	}
-	fact("samples", "%s", whole(float64(row.Latency.n)))
+	fact("samples", "%s", whole(float64(row.Latency.N)))
 	if m.TimesP50 > 0 && row != floor {
 		fact("× exchange", "p50 %.*f, p90 %.*f, p99 %.*f", decimals(m.TimesP50), m.TimesP50, decimals(m.TimesP90), m.TimesP90,
 			decimals(m.TimesP99), m.TimesP99)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/histogram"
 )
 
 // Result is what Run has measured.
@@ -27,11 +29,11 @@ func (r *Result) Measured() bool {
 // Row is one workload.
 type Row struct {
 	Name, Title string
-	Contended   bool      // several goroutines wanted one name: the times are those of hand-overs
-	Rounds      []Round   // those that have figures
-	Latency     Histogram // of all rounds
-	Errors      int       // calls that failed, in all rounds
-	Err         error     // of the first of them, or why the workload did not run; nil: none
+	Contended   bool                // several goroutines wanted one name: the times are those of hand-overs
+	Rounds      []Round             // those that have figures
+	Latency     histogram.Histogram // of all rounds
+	Errors      int                 // calls that failed, in all rounds
+	Err         error               // of the first of them, or why the workload did not run; nil: none
 }
 
 // Round is one round of a workload.

@@ -227,9 +227,9 @@ func (r *run) workload(ctx context.Context, w *workload, row *Row, round int) er
 		r.floors[round] = figures.P50
 	}
 	row.Errors += failed
-	if h.n > 0 {
+	if h.N > 0 {
 		row.Rounds = append(row.Rounds, figures)
-		row.Latency.merge(h)
+		row.Latency.Merge(h)
 	}
 	if err == nil {
 		if err = r.probe(ctx); err != nil { // else a call may wait for the store, and has not failed yet

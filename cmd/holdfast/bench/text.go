@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast/internal/histogram"
 )
 
 // span returns d with three digits: 850 ns, 131 µs, 1.23 ms, 12.3 s.
@@ -154,7 +156,7 @@ func (r *Row) drawing() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s: %s\n", r.Name, r.Title)
-	var bars []Bar
+	var bars []histogram.Bar
 	for _, perDecade := range []int{20, 10, 5, 3, 2, 1} {
 		if bars = r.Latency.Bars(perDecade); len(bars) <= barLines {
 			break
@@ -168,7 +170,7 @@ func (r *Row) drawing() string {
 		line := fmt.Sprintf("%8s – %-8s %s", span(bar.From), span(bar.To), block(bar.N, most))
 		share := ""
 		if bar.N > 0 {
-			share = percent(float64(bar.N) / float64(r.Latency.n))
+			share = percent(float64(bar.N) / float64(r.Latency.N))
 		}
 		b.WriteString(strings.TrimRight(fmt.Sprintf("%s %s", line, share), " ") + "\n")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/backoff"
+	"github.com/holdfast-lock/holdfast/internal/histogram"
 )
 
 // window is one measurement: loops that work until its time is over.
@@ -32,7 +33,7 @@ type window struct {
 // loop is what one goroutine has measured.
 type loop struct {
 	ops     int
-	latency Histogram
+	latency histogram.Histogram
 	longest time.Duration // wait
 	errors  int
 	err     error // the first
@@ -160,7 +161,7 @@ func (m *window) note(i int, took time.Duration) {
 
 func (m *window) record(i int, d time.Duration) {
 	l := &m.loops[i].latency
-	if l.record(d); l.n == 1 {
+	if l.Record(d); l.N == 1 {
 		m.shown.Do(func() { close(m.figure) })
 	}
 }
@@ -193,12 +194,12 @@ func (m *window) handOver(mutex func(i int) *holdfast.Mutex) work {
 
 // figures returns what the loops have measured in a time; floor is the median of the cheapest
 // exchange, 0 if it is not known.
-func (m *window) figures(took, floor time.Duration) (round Round, h *Histogram, errors int, err error) {
-	h, counts := &Histogram{}, []int(nil)
+func (m *window) figures(took, floor time.Duration) (round Round, h *histogram.Histogram, errors int, err error) {
+	h, counts := &histogram.Histogram{}, []int(nil)
 	round.Took = took
 	for i := range m.loops {
 		l := &m.loops[i]
-		h.merge(&l.latency)
+		h.Merge(&l.latency)
 		counts = append(counts, l.ops)
 		round.Ops += l.ops
 		round.LongestWait = max(round.LongestWait, l.longest)
@@ -206,14 +207,14 @@ func (m *window) figures(took, floor time.Duration) (round Round, h *Histogram, 
 			err = l.err
 		}
 	}
-	if h.n == 0 {
+	if h.N == 0 {
 		if err == nil {
 			err = fmt.Errorf("%w: nothing was finished within %v", holdfast.ErrUnavailable, took.Round(time.Millisecond))
 		}
 		return round, h, errors, err
 	}
 	round.PerSecond = float64(round.Ops) / took.Seconds()
-	round.P50, round.P90, round.P99, round.Max = h.quantile(0.5), h.quantile(0.9), h.quantile(0.99), h.max
+	round.P50, round.P90, round.P99, round.Max = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Max
 	if m.contended() {
 		round.Jain = jain(counts)
 	}

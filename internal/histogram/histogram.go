@@ -1,4 +1,5 @@
-package bench
+// Package histogram counts durations for benchmarks, and shows their distribution.
+package histogram
 
 import (
 	"math"
@@ -13,8 +14,8 @@ const subBits = 7
 // number of durations. It is not safe for concurrent use.
 type Histogram struct {
 	buckets [48 << subBits]uint32
-	n       uint64
-	max     time.Duration
+	N       uint64        // how many were recorded
+	Max     time.Duration // the longest
 }
 
 func bucket(d time.Duration) int {
@@ -36,29 +37,31 @@ func middle(bucket int) time.Duration {
 	return time.Duration(low + 1<<shift/2)
 }
 
-func (h *Histogram) record(d time.Duration) {
+// Record counts d. A negative d counts as 0.
+func (h *Histogram) Record(d time.Duration) {
 	h.buckets[bucket(d)]++
-	h.n++
-	h.max = max(h.max, d)
+	h.N++
+	h.Max = max(h.Max, d)
 }
 
-func (h *Histogram) merge(o *Histogram) {
+// Merge adds what o has counted.
+func (h *Histogram) Merge(o *Histogram) {
 	for i, n := range o.buckets {
 		h.buckets[i] += n
 	}
-	h.n += o.n
-	h.max = max(h.max, o.max)
+	h.N += o.N
+	h.Max = max(h.Max, o.Max)
 }
 
-// quantile returns the duration below which the share q of all lies; 0 if there are none.
-func (h *Histogram) quantile(q float64) time.Duration {
-	rank, seen := uint64(q*float64(h.n)), uint64(0)
+// Quantile returns the duration below which the share q of all lies; 0 if there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	rank, seen := uint64(q*float64(h.N)), uint64(0)
 	for i, n := range h.buckets {
 		if seen += uint64(n); n > 0 && seen > rank {
-			return min(middle(i), h.max)
+			return min(middle(i), h.Max)
 		}
 	}
-	return h.max
+	return h.Max
 }
 
 // Bar is a part of a distribution: how many durations are from From up to To.
