@@ -57,13 +57,7 @@ func (call attempt) get() (*Holder, error) {
 	m := call.enterCohort()
 	defer l.c.stopAsking(l, nil) // if it still asks; also if the Observer panics
 	if m == nil {
-		sent, reply, err := l.ask(call.limited)
-		if err == nil && reply.Token != 0 && l.c.startLease(l, call.o, reply.Token, sent-reply.Stale) {
-			return nil, nil
-		}
-		a := new(attempt) // a copy, so that a call that does not wait costs no allocation
-		*a = call
-		return a.goOn(sent, reply, err)
+		return call.ask()
 	}
 	holder, err := m.waitInLine()
 	switch {
@@ -75,19 +69,22 @@ func (call attempt) get() (*Holder, error) {
 	case m.limited.Err() != nil: // both came at the same time
 		return m.gaveUp()
 	}
-	sent, reply, err := l.ask(m.limited)
-	if err == nil && reply.Token != 0 && l.c.startLease(l, m.o, reply.Token, sent-reply.Stale) {
-		return nil, nil
-	}
-	return m.goOn(sent, reply, err)
+	return m.ask()
 }
 
-// ask sends a new request of l, and returns when.
-func (l *Lease) ask(ctx context.Context) (sent time.Duration, reply driver.Reply, err error) {
-	l.newRequest(l.c.session.Load())
-	sent = l.c.coarseNow()
-	reply, err = l.sendRequest(ctx)
-	return sent, reply, err
+// ask is get for a call that asks the store with a new request. call is copied if the lock is not
+// free, so a call that need not wait costs no allocation.
+func (call attempt) ask() (*Holder, error) {
+	l, c := call.l, call.l.c
+	l.newRequest(c.session.Load())
+	sent := c.coarseNow()
+	reply, err := l.sendRequest(call.limited)
+	if err == nil && reply.Token != 0 && c.startLease(l, call.o, reply.Token, sent-reply.Stale) {
+		return nil, nil
+	}
+	a := new(attempt)
+	*a = call
+	return a.goOn(sent, reply, err)
 }
 
 // goOn is get after the answer to an exchange that was sent at sent.

@@ -64,8 +64,8 @@ type Config struct {
 	// Passes is how often in a row the calls of this client may pass a mutex or a write lock among
 	// themselves, without an exchange with the store: at most so often, and for PassFor after the store
 	// has granted it. So other clients wait for so much longer, and for the call that has the lock then.
-	// Each pass has its own, larger fencing token. Default 512; a negative number turns passes off, as
-	// the option Fair does for one lock. Not every store has them (docs/guarantees.md).
+	// Each pass has its own, larger fencing token. At most 999; default 512; a negative number turns
+	// passes off, as the option Fair does for one lock. Not every store has them (docs/guarantees.md).
 	Passes int
 
 	// PassFor is for how long after a grant the lock may be passed on; default 10 ms, and never longer
@@ -224,7 +224,9 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		explaining: make(chan struct{}, maxExplaining),
 	}
 	c.history.c, c.history.keep = c, cfg.History
-	c.setPasses(cfg)
+	if err := c.setPasses(cfg); err != nil {
+		return nil, fmt.Errorf("holdfast: %w", err)
+	}
 	c.observeExchanges()
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {

@@ -1,6 +1,8 @@
 package holdfast
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -293,20 +295,20 @@ func (c *Client) stopAsking(l *Lease, failed error) {
 	c.nextAsker(k)
 }
 
-// setPasses sets the bounds of passes.
-func (c *Client) setPasses(cfg *Config) {
-	c.passes, c.passFor = cfg.Passes, cfg.PassFor
-	if c.passes == 0 {
-		c.passes = defaultPasses
+// setPasses sets the bounds of passes. Errors: ErrInvalid.
+func (c *Client) setPasses(cfg *Config) error {
+	switch {
+	case cfg.Passes >= driver.MaxTokens:
+		return fmt.Errorf("%w Passes of %d: allowed are up to %d, 0 for %d, and negative numbers for none", ErrInvalid,
+			cfg.Passes, driver.MaxTokens-1, defaultPasses)
+	case cfg.PassFor < 0:
+		return fmt.Errorf("%w PassFor of %v: allowed are 0, for %v, and more; Passes of -1 turns passes off", ErrInvalid,
+			cfg.PassFor, defaultPassFor)
+	case cfg.Passes < 0, cfg.History > 0, !c.backend.Kinds().Blocks: // with a history every grant is on record
+		return nil
 	}
-	if c.passFor == 0 {
-		c.passFor = defaultPassFor
-	}
-	// With a history every grant is on record; and some stores have no blocks of tokens.
-	if c.passes < 0 || c.passFor < 0 || cfg.History > 0 || !c.backend.Kinds().Blocks {
-		c.passes = 0
-	}
-	c.passes = min(c.passes, driver.MaxTokens-1)
+	c.passes, c.passFor = cmp.Or(cfg.Passes, defaultPasses), cmp.Or(cfg.PassFor, defaultPassFor)
+	return nil
 }
 
 // GrantToken returns the token by which the store knows the grant: Record.Holders has it, and

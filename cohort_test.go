@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -335,6 +336,23 @@ func TestLineFails(t *testing.T) {
 			t.Errorf("%d calls got the lock from a store that does not answer", first)
 		}
 	})
+}
+
+// Bounds that make no sense are refused.
+func TestPassesRefused(t *testing.T) {
+	for _, cfg := range []holdfast.Config{{Passes: 1000}, {PassFor: -1}, {Passes: -1, PassFor: -time.Second}} {
+		_, err := holdfast.New(t.Context(), memlock.New(), &cfg)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "allowed are") {
+			t.Errorf("Passes %d, PassFor %v: %v", cfg.Passes, cfg.PassFor, err)
+		}
+	}
+	c, err := holdfast.New(t.Context(), memlock.New(), &holdfast.Config{Passes: 999, PassFor: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // BenchmarkOneName measures what a pass costs: many goroutines, one name, a store in memory.
