@@ -44,7 +44,7 @@ func BenchmarkWaiting(b *testing.B) {
 						}
 					})
 				}
-				for c.Health().Waiting < n {
+				for c.Health().Waiting < n && !b.Failed() {
 					time.Sleep(time.Millisecond)
 				}
 				after := heap()
