@@ -84,6 +84,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for _, w := range some {
 		r.res.Rows = append(r.res.Rows, &Row{Name: w.name, Title: w.title, Contended: w.contended()})
 	}
+	if err := r.describe(ctx, some); err != nil {
+		return r.res, err
+	}
 	defer r.cleanUp(context.WithoutCancel(ctx))
 	return r.res, r.all(ctx, some)
 }
@@ -103,9 +106,6 @@ func (o *Options) check() error {
 
 // all runs the workloads. Each round runs each of them once, so that a disturbance affects all alike.
 func (r *run) all(ctx context.Context, some []workload) (first error) {
-	if err := r.describe(ctx, some); err != nil {
-		return err
-	}
 	for round := range r.Count {
 		for i := range some {
 			w, row := &some[i], r.res.Rows[i]
