@@ -134,13 +134,20 @@ var mistakes = []mistake{
 
 var bg = context.Background()
 
-// TestMistakes: recorded histories of wrong systems get a violation of the right class.
+// TestMistakes: recorded histories of wrong systems get a violation of the right class. What happens at
+// the same instant is in no fixed order, so one history may not show the mistake.
 func TestMistakes(t *testing.T) {
+	const seeds = 5
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
-			r := history.Check(record(t, 1, m), history.Options{})
+			var r *history.Report
+			for seed := uint64(1); seed <= seeds; seed++ {
+				if r = history.Check(record(t, seed, m), history.Options{}); r.Verdict(m.class).Count > 0 {
+					break
+				}
+			}
 			if v := r.Verdict(m.class); v.Count == 0 {
-				t.Errorf("not caught as %s\n%s", m.class, r)
+				t.Errorf("not caught as %s in %d histories; the last:\n%s", m.class, seeds, r)
 			}
 			for _, v := range r.Verdicts {
 				if v.Count > 0 {
