@@ -97,6 +97,7 @@ type Client struct {
 
 	wakeWatcher   chan struct{}   // buffer of 1
 	wakeKeeper    chan struct{}   // buffer of 1
+	doubts        doubts          // names whose grants the keeper checks
 	work          workCount       // the calls and goroutines that Close waits for
 	openCtx       context.Context // ends when Close begins
 	beginClose    context.CancelFunc
@@ -217,7 +218,8 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		profiles: cfg.Profiles,
 		start:    start, asleep: slept, asleep0: slept(), boot: boot,
-		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{},
+		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1),
+		doubts: doubts{wake: make(chan struct{}, 1)}, waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},
 		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{},
 		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
@@ -257,7 +259,7 @@ func (c *Client) openSession(ctx context.Context) error {
 	limit := max(exchangeLimit, c.wantedTTL)
 	bctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s, err := c.store.Open(bctx, driver.SessionConfig{ID: id, TTL: c.wantedTTL, Info: c.info})
+	s, err := c.store.Open(bctx, driver.SessionConfig{ID: id, TTL: c.wantedTTL, Info: c.info, Doubt: c.doubts.add})
 	switch {
 	case err == nil:
 	case bctx.Err() != nil && ctx.Err() == nil && !final(err):

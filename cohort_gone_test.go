@@ -62,7 +62,8 @@ func TestGoneWhileReleased(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.apply(s, c.coarseNow(), []driver.Hold{grant}, []*Lease{l}, nil, nil, changes, nil); err != nil {
+		r := &renewal{sent: c.coarseNow(), holds: []driver.Hold{grant}, leases: []*Lease{l}}
+		if err := c.apply(s, r, changes, nil); err != nil {
 			t.Fatal(err)
 		}
 		if l.passOn() {

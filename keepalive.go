@@ -36,6 +36,8 @@ func (c *Client) keepSession(s *session) {
 	next := c.now() + interval // when to renew
 	renewed := make(chan error, 1)
 	running := false
+	checked := make(chan struct{}, 1)
+	checking := false
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for {
@@ -50,6 +52,9 @@ func (c *Client) keepSession(s *session) {
 		select {
 		case <-timer.C:
 		case <-c.wakeKeeper:
+		case <-c.doubts.wake:
+		case <-checked:
+			checking = false
 		case err := <-renewed:
 			if running = false; err != nil { // try again long before the leases expire
 				next = min(next, c.now()+min(max(s.ttl/20, 20*time.Millisecond), time.Second))
@@ -69,6 +74,18 @@ func (c *Client) keepSession(s *session) {
 			go func() {
 				defer c.work.done()
 				renewed <- c.renew(ctx, s)
+			}()
+		}
+		if checking {
+			continue
+		}
+		if names := c.doubts.take(); len(names) > 0 {
+			checking = true
+			c.work.add()
+			go func() {
+				defer c.work.done()
+				c.check(ctx, s, names)
+				checked <- struct{}{}
 			}()
 		}
 	}
@@ -93,29 +110,9 @@ func (c *Client) lookForRequests(ctx context.Context) {
 
 // renew renews all leases, waits and offers of the session in one exchange.
 func (c *Client) renew(ctx context.Context, s *session) error {
-	sent := c.coarseNow()
 	c.mu.Lock()
-	holds := make([]driver.Hold, 0, len(c.leases)+len(c.waits))
-	leases := make([]*Lease, 0, len(c.leases))
-	waits := make([]*wait, 0, len(c.waits))
-	for _, l := range c.leases {
-		if l.outer == nil && l.session == s {
-			leases, holds = append(leases, l), append(holds, l.renewal(sent))
-		}
-	}
-	for w := range c.waits {
-		if w.l.session == s {
-			waits = append(waits, w)
-			holds = append(holds, driver.Hold{Name: w.l.req.Name, ID: w.l.req.ID})
-		}
-	}
-	var offers []*Lease
-	for l := range c.offers {
-		if l.session == s {
-			offers = append(offers, l)
-			holds = append(holds, l.holdID())
-		}
-	}
+	r := c.renewalOf(s, nil)
+	sent, holds := r.sent, r.holds
 	c.renewalSent = sent
 	c.mu.Unlock()
 
@@ -139,15 +136,15 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 	end := c.newRenewalEnd(len(holds), over)
 	applied := err // err belongs to the call of the Observer
 	if err == nil && !over {
-		applied = c.apply(s, sent, holds, leases, waits, offers, changes, end)
+		applied = c.apply(s, r, changes, end)
 	}
 	c.reportRenewal(end, sent, applied)
 	return applied
 }
 
-// apply processes the store's answer to a renewal that was sent at sent.
-func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leases []*Lease, waits []*wait,
-	offers []*Lease, changes []driver.Change, end *renewalReport) error {
+// apply processes the store's answer to r.
+func (c *Client) apply(s *session, r *renewal, changes []driver.Change, end *renewalReport) error {
+	sent, leases, waits, offers := r.sent, r.leases, r.waits, r.offers
 	states := make(map[int]driver.Change, len(changes))
 	for _, ch := range changes {
 		states[ch.Index] = ch
@@ -183,7 +180,7 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 				l.recordConfirmed()
 			}
 			end.renewed(l)
-			l.extend(sent + s.trust(driver.LeaseWithin(holds[i].Lease, s.ttl)))
+			l.extend(sent + s.trust(driver.LeaseWithin(r.holds[i].Lease, s.ttl)))
 		}
 	}
 	heap.Init(&c.leases)
@@ -215,8 +212,8 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 			unknown++
 		}
 	}
-	if unknown > 0 {
-		c.renewalErr = fmt.Errorf("%w: %w (%d of %d)", ErrUncertain, errPartial, unknown, len(leases)+len(waits)+len(offers))
+	if unknown > 0 && !r.check {
+		c.renewalErr = fmt.Errorf("%w: %w (%d of %d)", ErrUncertain, errPartial, unknown, len(r.holds))
 	}
 	err := c.renewalErr
 	c.mu.Unlock()

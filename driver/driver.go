@@ -91,6 +91,12 @@ type SessionConfig struct {
 	ID   string        // unguessable, unique, [0-9a-z], at most 32 bytes
 	TTL  time.Duration // the lease duration: grants and places not renewed for this long expire
 	Info string        // an encoded Info about the client, for operators
+
+	// Doubt, if not nil, is called with a name when something suggests that a grant of the session has
+	// ended: for instance a message that another program sent. That is no proof. The client renews its
+	// grants of that name, and learns from the answer. Doubt does not block and may be called
+	// concurrently, for any name, until Close has returned. Most stores never call it.
+	Doubt func(name string)
 }
 
 // A Session is one client's identity at the store. Its methods may be called concurrently, except
