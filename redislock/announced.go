@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -21,8 +22,11 @@ type announcements struct {
 	mu       sync.Mutex
 	channels map[string]*announcement
 	beats    bool // beat runs
-	closed   bool
-	ending   sync.WaitGroup
+
+	opened     chan struct{} // yields when a subscription for grants stands; see holders.go
+	pausedTill time.Duration // none is begun before, because one has failed
+	closed     bool
+	ending     sync.WaitGroup
 }
 
 type announcement struct {
@@ -33,6 +37,9 @@ type announcement struct {
 	err   error         // why it failed
 	stops []func()
 	used  time.Duration // when a request last needed it
+
+	waited atomic.Bool // a request needs it, or did a while ago; else only grants do
+	grants atomic.Bool // a grant needs it; see holders.go
 
 	ended chan struct{} // not nil: it is being stopped; closed when that is done
 }
@@ -57,7 +64,7 @@ func (s *session) hears(name, id string, mode driver.Mode, rw bool) bool {
 	}
 	select {
 	case <-l.ready:
-		l.used = s.b.now()
+		l.use(s.b.now())
 		return l.err == nil
 	default:
 		return false
@@ -85,7 +92,7 @@ func (s *session) hear(ctx context.Context, name, id string, mode driver.Mode, r
 			e.channels[channel] = l
 			e.ending.Go(func() { e.open(l, channel) })
 		}
-		l.used = s.b.now()
+		l.use(s.b.now())
 		if l.of != "" && !e.beats {
 			e.beats = true
 			e.ending.Go(e.beat)
@@ -106,18 +113,24 @@ func (s *session) hear(ctx context.Context, name, id string, mode driver.Mode, r
 	}
 }
 
+// use notes that a request needs l. Called with e.mu held.
+func (l *announcement) use(now time.Duration) {
+	l.used = now
+	l.waited.Store(true)
+}
+
 // open subscribes, for all callers that wait for l. In a Cluster the other library may use either
 // kind of channel.
 func (e *announcements) open(l *announcement, channel string) {
 	ctx, cancel := context.WithTimeout(e.ctx, sharedFor)
 	defer cancel()
-	heard := func(string) { e.in.announcedBy(l) }
-	again := func() { e.in.announcedBy(l) }
-	stop, err := e.in.b.conn.SubscribeMany(ctx, channel, heard, again)
+	heard := func() { e.in.announcedBy(l) }
+	c := Channel{Name: channel, Message: func(string) { heard() }, Again: heard, Waited: l.waited.Load}
+	stop, err := e.in.b.conn.SubscribeMany(ctx, c)
 	if err == nil {
 		l.stops = append(l.stops, stop)
-		if e.in.b.cluster {
-			stop, err = e.in.b.conn.SubscribeShard(ctx, channel, heard, again)
+		if c.Sharded = e.in.b.cluster; c.Sharded {
+			stop, err = e.in.b.conn.SubscribeMany(ctx, c)
 			if err == nil {
 				l.stops = append(l.stops, stop)
 			} else if NoShards(err) {
@@ -141,14 +154,23 @@ func (l *announcement) stop() {
 }
 
 // announcedBy wakes waiters for l's name: one, whose question makes the store serve the whole queue,
-// or all of them.
+// or all of them. It raises doubt about a grant of the name that listens.
 func (s *session) announcedBy(l *announcement) {
+	if s.wakes(l) {
+		s.doubt(l.name)
+	}
+}
+
+// wakes wakes waiters, and reports whether a grant listens.
+func (s *session) wakes(l *announcement) (doubt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := ""
 	for id, a := range s.requests {
 		switch {
-		case a.name != l.name, a.token != 0: // another name, or a holder
+		case a.name != l.name:
+		case a.token != 0:
+			doubt = doubt || a.listens == a.token && l.grants.Load()
 		case a.waits && l.all:
 			a.wake.Put(0)
 		case a.waits && (first == "" || a.asked < s.requests[first].asked):
@@ -161,6 +183,7 @@ func (s *session) announcedBy(l *announcement) {
 	if first != "" {
 		s.requests[first].wake.Put(0)
 	}
+	return doubt
 }
 
 // prune ends the subscriptions that were not used lately. Those of one request end with it: there may
@@ -168,14 +191,20 @@ func (s *session) announcedBy(l *announcement) {
 func (e *announcements) prune() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	busy, now := e.in.waiting(), e.in.b.now() // a request is known to the session before it subscribes
+	waited, held := e.in.named() // a request is known to the session before it subscribes
+	now := e.in.b.now()
 	for channel, l := range e.channels {
 		select {
 		case <-l.ready:
 		default:
 			continue
 		}
-		if e.closed || busy[cmp.Or(l.of, l.name)] || l.of == "" && now-l.used < idleAfter || l.ended != nil {
+		idle := l.of != "" || now-l.used >= idleAfter
+		if e.closed || waited[cmp.Or(l.of, l.name)] || !idle || l.ended != nil {
+			continue
+		}
+		l.waited.Store(false)
+		if held[l.name] && l.grants.Load() {
 			continue
 		}
 		l.ended = make(chan struct{})
@@ -189,17 +218,21 @@ func (e *announcements) prune() {
 	}
 }
 
-// waiting returns the requests without a grant, and their names.
-func (s *session) waiting() map[string]bool {
-	all := map[string]bool{}
+// named returns the names of requests without a grant, with their IDs, and those of grants that
+// listen.
+func (s *session) named() (waited, held map[string]bool) {
+	waited, held = map[string]bool{}, map[string]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, a := range s.requests {
-		if a.token == 0 {
-			all[a.name], all[id] = true, true
+		switch {
+		case a.token == 0:
+			waited[a.name], waited[id] = true, true
+		case a.listens == a.token:
+			held[a.name] = true
 		}
 	}
-	return all
+	return waited, held
 }
 
 // close ends all subscriptions.

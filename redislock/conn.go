@@ -52,10 +52,24 @@ type Conn interface {
 }
 
 // ManySubscriber is an optional interface of a Conn, for a Format: a session then listens to a channel
-// for each name that it waits for.
+// for each name that it waits for, and for those that it has held for a while. Without it, each name
+// that is waited for has a connection, and holders do not listen.
 type ManySubscriber interface {
-	// SubscribeMany is Conn.Subscribe for one of many channels. They have no connections of their own.
-	SubscribeMany(ctx context.Context, channel string, message func(payload string), again func()) (stop func(), err error)
+	// SubscribeMany is Conn.Subscribe or Conn.SubscribeShard for one of many channels. They have no
+	// connections of their own.
+	SubscribeMany(ctx context.Context, channel Channel) (stop func(), err error)
+}
+
+// Channel is what SubscribeMany subscribes to.
+type Channel struct {
+	Name    string
+	Sharded bool                 // it is a sharded channel of a Cluster: see Conn.SubscribeShard
+	Message func(payload string) // see Conn.Subscribe
+	Again   func()               // see Conn.Subscribe
+
+	// Waited reports whether anybody waits for messages. If not, it does less harm that a server which is
+	// no primary any more goes on with the subscription, so there are fewer checks of that. nil: always.
+	Waited func() bool
 }
 
 // Script is a Lua script.

@@ -238,30 +238,30 @@ func (r subscribeResult) drop() {
 
 // Subscribe implements Conn.Subscribe.
 func (x *exchanger) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	return subscribe(ctx, x.Conn.Subscribe, channel, message, again)
-}
-
-// SubscribeMany implements ManySubscriber, with Subscribe if the Conn does not.
-func (x *exchanger) SubscribeMany(ctx context.Context, channel string, message func(string), again func()) (
-	func(), error) {
-	by := x.Conn.Subscribe
-	if m, ok := x.Conn.(ManySubscriber); ok {
-		by = m.SubscribeMany
-	}
-	return subscribe(ctx, by, channel, message, again)
+	return subscribe(ctx, func() (func(), error) { return x.Conn.Subscribe(ctx, channel, message, again) })
 }
 
 // SubscribeShard implements Conn.SubscribeShard.
 func (x *exchanger) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (
 	func(), error) {
-	return subscribe(ctx, x.Conn.SubscribeShard, channel, message, again)
+	return subscribe(ctx, func() (func(), error) { return x.Conn.SubscribeShard(ctx, channel, message, again) })
 }
 
-func subscribe(ctx context.Context, by func(context.Context, string, func(string), func()) (func(), error),
-	channel string, message func(string), again func(),
-) (func(), error) {
+// SubscribeMany implements ManySubscriber, with the methods of Conn if that does not.
+func (x *exchanger) SubscribeMany(ctx context.Context, c Channel) (func(), error) {
+	m, ok := x.Conn.(ManySubscriber)
+	switch {
+	case ok:
+		return subscribe(ctx, func() (func(), error) { return m.SubscribeMany(ctx, c) })
+	case c.Sharded:
+		return x.SubscribeShard(ctx, c.Name, c.Message, c.Again)
+	}
+	return x.Subscribe(ctx, c.Name, c.Message, c.Again)
+}
+
+func subscribe(ctx context.Context, by func() (func(), error)) (func(), error) {
 	r, ok := obey(ctx, func() (r subscribeResult) {
-		r.stop, r.err = by(ctx, channel, message, again)
+		r.stop, r.err = by()
 		return r
 	}, subscribeResult.drop)
 	if !ok {

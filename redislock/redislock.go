@@ -133,6 +133,7 @@ func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hook
 	}
 	if b.format != nil {
 		s.announced.start(s)
+		s.doubt = cfg.Doubt
 	}
 	if b.cluster {
 		// A missing permission or an unreachable server is reported now.
@@ -151,11 +152,12 @@ func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hook
 	return s, nil
 }
 
-// closing adds to stop what ends the other subscriptions.
+// closing adds to stop what ends the other subscriptions. The session is open.
 func (s *session) closing(stop func()) func() {
 	if s.b.format == nil {
 		return stop
 	}
+	s.startListening()
 	return func() {
 		s.announced.close()
 		stop()

@@ -23,6 +23,7 @@ type session struct {
 	patience time.Duration  // how long replicas are waited for
 	flights  sync.WaitGroup // exchanges that may take a place or a grant
 	hooks    Hooks          // of a quorum
+	doubt    func(string)   // driver.SessionConfig.Doubt, with a Format
 
 	mu        sync.Mutex
 	requests  map[string]request // by request ID: grants, places in the queue, and requests under way
@@ -59,7 +60,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		return reply, 0, err
 	}
 	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive,
-		own: req.Lease != 0, queued: s.b.format.queued(req.Mode, req.ReadWrite)})
+		own: req.Lease != 0, mode: req.Mode, rw: req.ReadWrite, queued: s.b.format.queued(req.Mode, req.ReadWrite)})
 	if err != nil {
 		return reply, 0, err
 	}

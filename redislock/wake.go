@@ -24,6 +24,12 @@ type request struct {
 	queued bool          // it has a place in the queue of another library while it waits; see beat.go
 	nudge  bool          // a push before the answer said to ask again
 
+	mode    driver.Mode // 0: of a latch, or adopted
+	rw      bool        // Request.ReadWrite
+	adopted bool        // from another session
+	held    uint64      // the token that it had at the last look; see holders.go
+	listens uint64      // the token of the grant for which the session listens
+
 	confirms bool // replicas are being asked to confirm its token
 }
 
@@ -61,7 +67,7 @@ func (s *session) adopts(id string, h driver.Hold) (fresh bool, err error) {
 	if _, known := s.requests[id]; known {
 		return false, nil
 	}
-	s.requests[id] = request{name: h.Name, token: h.Token, group: true, seen: s.b.now()}
+	s.requests[id] = request{name: h.Name, token: h.Token, group: true, adopted: true, seen: s.b.now()}
 	return true, nil
 }
 

@@ -105,6 +105,25 @@ func TestErrors(t *testing.T) {
 // was ever reported.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
+	for name, subscribe := range map[string]subscriber{"alone": alone, "shared": shared} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); silentSubscription(t, subscribe) })
+	}
+}
+
+// subscriber is Subscribe or SubscribeMany.
+type subscriber func(ctx context.Context, c redislock.Conn, channel string, message func(string), again func()) (
+	stop func(), err error)
+
+func alone(ctx context.Context, c redislock.Conn, channel string, message func(string), again func()) (func(), error) {
+	return c.Subscribe(ctx, channel, message, again)
+}
+
+func shared(ctx context.Context, c redislock.Conn, channel string, message func(string), again func()) (func(), error) {
+	return c.(redislock.ManySubscriber).SubscribeMany(ctx,
+		redislock.Channel{Name: channel, Message: message, Again: again})
+}
+
+func silentSubscription(t *testing.T, subscribe subscriber) {
 	server := testenv.Redis(t)
 	proxy := testenv.Proxy(t, server.Addr)
 	dialed := make(chan struct{}, 100)
@@ -116,7 +135,7 @@ func TestSilentSubscription(t *testing.T) {
 		},
 	})
 	got, again := make(chan string, 16), make(chan struct{}, 16)
-	stop, err := c.Subscribe(within(t, soon), "ch", func(s string) { got <- s }, func() { again <- struct{}{} })
+	stop, err := subscribe(within(t, soon), c, "ch", func(s string) { got <- s }, func() { again <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ const (
 // Subscribe implements redislock.Conn. A subscription costs one goroutine and one connection.
 func (c *conn) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("subscribe", message, again)
-	s.open = func() *redis.PubSub { return c.client.Subscribe(c.ctx, channel) }
+	s.open = func() source { return c.client.Subscribe(c.ctx, channel) }
 	if c.cluster == nil { // there every server forwards messages
 		s.watch = c.watch(s, channel, false)
 	}
@@ -37,7 +37,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, message func(strin
 // or freezes, the subscription is at the next one within about ten seconds of its promotion.
 func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("ssubscribe", message, again)
-	s.open = func() *redis.PubSub { return c.openShard(channel) }
+	s.open = func() source { return c.openShard(channel) }
 	s.watch = c.watch(s, channel, true)
 	return c.subscribe(ctx, s)
 }
@@ -72,7 +72,8 @@ func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.W
 
 type subscription struct {
 	kind    string // of the server's confirmation
-	open    func() *redis.PubSub
+	open    func() source
+	shared  bool             // open returns a tap, which does not connect again by itself
 	watch   *listening.Watch // may be nil
 	message func(string)
 	again   func()
@@ -81,11 +82,11 @@ type subscription struct {
 	standing chan struct{} // yields when the server has confirmed the subscription
 
 	mu        sync.Mutex
-	sub       *redis.PubSub // nil before the first try
-	astray    bool          // sub was closed because it is at the wrong server
-	stands    bool          // the server has confirmed sub
-	confirmed bool          // a server has confirmed the subscription
-	settled   bool          // first has a result
+	sub       source // nil before the first try
+	astray    bool   // sub was closed because it is at the wrong server
+	stands    bool   // the server has confirmed sub
+	confirmed bool   // a server has confirmed the subscription
+	settled   bool   // first has a result
 	stopped   bool
 }
 
@@ -202,9 +203,13 @@ func (s *subscription) settleLocked() {
 func (s *subscription) stray() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.astray = !s.stopped; s.astray {
-		_ = s.sub.Close()
+	if s.astray = !s.stopped; !s.astray {
+		return
 	}
+	if t, ok := s.sub.(*tap); ok && !t.sharded {
+		t.on.end(errAstray) // its connection is at the wrong server
+	}
+	_ = s.sub.Close()
 }
 
 // listen receives until the subscription is closed. After an error the client reconnects and
@@ -242,8 +247,12 @@ func (c *conn) listen(s *subscription) {
 			s.first <- c.wrap(err)
 			return
 		}
-		c.refresh()
-		if (astray || silent || refused || c.cluster != nil) && !s.replace() {
+		if s.shared {
+			c.lines.refresh(c)
+		} else {
+			c.refresh()
+		}
+		if (astray || silent || refused || c.cluster != nil || s.shared) && !s.replace() {
 			return
 		}
 		if !pause.Wait(c.ctx) { // the client may need a moment to find the server
@@ -274,7 +283,7 @@ func (c *conn) clientClosed(err error) bool {
 }
 
 // receive waits for a message, and connects before if there is no connection.
-func (c *conn) receive(sub *redis.PubSub) (any, error) {
+func (c *conn) receive(sub source) (any, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, 2*silence)
 	defer cancel()
 	return sub.ReceiveTimeout(ctx, silence)

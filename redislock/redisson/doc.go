@@ -13,12 +13,14 @@
 // The store keeps its own record of each name, as package redislock does: the queue of Go's waiters,
 // fencing tokens, and texts for people. Beside it are Redisson's keys, which are the name itself and
 // those that Redisson makes of it. Every script changes both in one step. A lock is granted only if
-// Redisson's keys allow it. A grant that Redisson's keys no longer have has ended: a forceUnlock in
-// Java, or a deleted key, is told to the holder as a loss at its next renewal, within a third of its
-// TTL. Another client may have the lock before that.
+// Redisson's keys allow it. A grant that Redisson's keys no longer have has ended. The holder learns of
+// it at its next renewal, within a third of its TTL. Another client may have the lock before that.
 //
 // The end of a lock is announced on Redisson's channels, in a Cluster with PUBLISH and SPUBLISH. A
-// session that waits listens there.
+// session that waits listens there. It also listens for the locks that it has held for one or two
+// seconds. So it hears at once of a forceUnlock in Java, and asks the store whether it has lost the
+// lock. That costs each such lock a subscription and a renewal; shorter holds cost nothing. Nothing is
+// announced when a key is deleted, and nothing to the holder when an RFairLock is forced open.
 //
 // # Limits of the format
 //
@@ -42,8 +44,9 @@
 //   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.
 //   - RFairLock has one queue for Go and Java, which relies on the clocks of the clients in Java: see
 //     Config.Fair.
-//   - A session listens to a channel for each name that it waits for. With rueidisconn they share its
-//     connection; with goredisconn each has one, in a Cluster two.
+//   - A session listens to a channel for each name that it waits for or has held for a while, to 1000 at
+//     most for those that it holds. They share the connection for requests with rueidisconn, and one of
+//     their own with goredisconn; in a Cluster there is one for each primary.
 //   - In a Cluster a name must have a hash tag that Redisson uses too: see [Check]. While the slot of a
 //     name moves, the server refuses requests for the name, also renewals: a lease may end.
 //

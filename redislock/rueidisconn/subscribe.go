@@ -34,22 +34,24 @@ func (c *conn) Subscribe(ctx context.Context, channel string, message func(strin
 // SubscribeShard implements redislock.Conn. It shares the connection for requests to the channel's
 // server: there may be many such channels.
 func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	s := newSubscription("ssubscribe", message, again)
-	s.receive = c.sharing(s, channel, c.routed,
-		func(b rueidis.Builder) rueidis.Completed { return b.Ssubscribe().Channel(channel).Build() },
-		func(b rueidis.Builder) rueidis.Completed { return b.Sunsubscribe().Channel(channel).Build() })
-	s.watch = c.watch(s, channel, true)
-	return c.subscribe(ctx, s)
+	return c.SubscribeMany(ctx, redislock.Channel{Name: channel, Sharded: true, Message: message, Again: again})
 }
 
 // SubscribeMany implements redislock.ManySubscriber. It shares the connection for requests.
-func (c *conn) SubscribeMany(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	s := newSubscription("subscribe", message, again)
-	s.receive = c.sharing(s, channel, c.single,
-		func(b rueidis.Builder) rueidis.Completed { return b.Subscribe().Channel(channel).Build() },
-		func(b rueidis.Builder) rueidis.Completed { return b.Unsubscribe().Channel(channel).Build() })
-	if !c.Cluster() { // there every server forwards messages
-		s.watch = c.watch(s, channel, false)
+func (c *conn) SubscribeMany(ctx context.Context, ch redislock.Channel) (func(), error) {
+	kind, choose := "subscribe", c.single
+	begin := func(b rueidis.Builder) rueidis.Completed { return b.Subscribe().Channel(ch.Name).Build() }
+	end := func(b rueidis.Builder) rueidis.Completed { return b.Unsubscribe().Channel(ch.Name).Build() }
+	if ch.Sharded {
+		kind, choose = "ssubscribe", c.routed
+		begin = func(b rueidis.Builder) rueidis.Completed { return b.Ssubscribe().Channel(ch.Name).Build() }
+		end = func(b rueidis.Builder) rueidis.Completed { return b.Sunsubscribe().Channel(ch.Name).Build() }
+	}
+	s := newSubscription(kind, ch.Message, ch.Again)
+	s.receive = c.sharing(s, ch.Name, choose, begin, end)
+	if ch.Sharded || !c.Cluster() { // in a Cluster every server forwards messages of other channels
+		s.watch = c.watch(s, ch.Name, ch.Sharded)
+		s.watch.Waited = ch.Waited
 	}
 	return c.subscribe(ctx, s)
 }

@@ -6,14 +6,26 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/redisson"
 )
 
 // TestRedissonManyNames: a session that waits for many names, and so listens to many channels, has a
 // few connections. Each waiter is woken.
 func TestRedissonManyNames(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
+	for client, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": dialRueidis, "go-redis": dialGoRedis,
+	} {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			m := newMixed(t)
+			manyNames(t, m, openSession(t, redisson.New(dial(t, m.addr), nil), long))
+		})
+	}
+}
+
+func manyNames(t *testing.T, m *mixed, a driver.Session) {
 	const many = 100
 	asked, replies := make([]*driver.Request, many), make([]driver.Reply, many)
 	for i := range many {

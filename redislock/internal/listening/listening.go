@@ -59,6 +59,7 @@ type Watch struct {
 	Count func(ctx context.Context, channel, how string) (int64, error)
 
 	Confirmed <-chan struct{} // yields when the server has confirmed the subscription
+	Waited    func() bool     // whether anybody waits for messages; nil: always. If not, only doubt is a reason to look
 	Settled   func()          // called when the subscription is right, or when that cannot be found out
 	Lost      func()          // called when it is at the wrong server
 }
@@ -81,7 +82,7 @@ func (w *Watch) Look(ctx context.Context) {
 		case <-doubt:
 		case <-tick.C:
 			n := w.Doubt.uses.Load()
-			if n == used {
+			if n == used || w.Waited != nil && !w.Waited() {
 				continue
 			}
 			used = n

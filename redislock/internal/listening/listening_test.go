@@ -3,6 +3,7 @@ package listening
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +22,12 @@ func TestLook(t *testing.T) {
 		var doubt Doubt
 		confirmed := make(chan struct{}, 1)
 		looks, lost, there := 0, 0, int64(1)
+		var waited atomic.Bool
+		waited.Store(true)
 		w := Watch{
 			Doubt: &doubt, Confirmed: confirmed, Settled: func() {}, Lost: func() { lost++ },
-			Count: func(context.Context, string, string) (int64, error) { looks++; return there, nil },
+			Waited: waited.Load,
+			Count:  func(context.Context, string, string) (int64, error) { looks++; return there, nil },
 		}
 		go w.Look(t.Context())
 		seen := func(what string, want int) {
@@ -48,6 +52,10 @@ func TestLook(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		seen("used for ten seconds", 7)
+		waited.Store(false)
+		doubt.Used()
+		time.Sleep(time.Hour)
+		seen("used, but nobody waits for messages", 7)
 		there = 0
 		doubt.Raise()
 		time.Sleep(time.Second)
