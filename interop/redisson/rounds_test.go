@@ -29,33 +29,61 @@ type contest struct {
 // contend starts two processes of each side, and each carries out n rounds.
 func (w *world) contend(kind, name string, limit, n int) *contest {
 	w.t.Helper()
-	c := &contest{w: w, kind: kind, limit: limit, sides: map[string]string{}}
-	for _, s := range []*side{w.java(), w.ours()} {
-		for i, shared := range s.shared {
-			p := shared(w.t)
-			c.sides[strconv.Itoa(p.cmd.Process.Pid)] = s.name
-			c.actors = append(c.actors, w.actorAt(p, fmt.Sprint(kind, i), long))
-		}
-	}
+	c := w.contest(kind, limit, long, (*side).sharedTwo)
 	// A cold virtual machine would start too late to contend.
-	c.run(name+":warm-up", n/10+1)
-	c.run(name, n)
+	c.run(name+":warm-up", n/10+1, nil)
+	c.run(name, n, nil)
 	return c
 }
 
-// run carries out n rounds in every process.
-func (c *contest) run(name string, n int) {
-	t, ctx := c.w.t, c.w.t.Context()
+// contest returns a contest of two processes of each side, which have not begun.
+func (w *world) contest(kind string, limit int, ttl time.Duration, two func(*side, testing.TB) [2]*process) *contest {
+	w.t.Helper()
+	c := &contest{w: w, kind: kind, limit: limit, sides: map[string]string{}}
+	for _, s := range []*side{w.java(), w.ours()} {
+		for i, p := range two(s, w.t) {
+			c.sides[strconv.Itoa(p.cmd.Process.Pid)] = s.name
+			c.actors = append(c.actors, w.actorAt(p, fmt.Sprint(kind, i), ttl))
+		}
+	}
+	return c
+}
+
+// sharedTwo returns the two processes that tests share.
+func (s *side) sharedTwo(t testing.TB) [2]*process {
+	t.Helper()
+	return [2]*process{s.shared[0](t), s.shared[1](t)}
+}
+
+// startTwo starts two processes for one test.
+func (s *side) startTwo(t testing.TB) [2]*process {
+	t.Helper()
+	return [2]*process{s.start(t), s.start(t)}
+}
+
+// start lets every process begin n rounds.
+func (c *contest) start(name string, n int) {
+	t := c.w.t
 	t.Helper()
 	if c.kind == "semaphore" || c.kind == "permit" {
 		c.actors[0].do("setpermits", c.kind, name, c.limit)
 	}
 	key := "contest:" + name
-	if err := c.w.judge.Set(ctx, key+":counter", 0, 0).Err(); err != nil {
+	if err := c.w.judge.Set(t.Context(), key+":counter", 0, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range c.actors {
 		a.send("rounds", c.kind, name, n, c.w.judge.Options().Addr, key)
+	}
+}
+
+// run carries out n rounds in every process. disturb, if not nil, runs meanwhile.
+func (c *contest) run(name string, n int, disturb func()) {
+	t := c.w.t
+	t.Helper()
+	c.start(name, n)
+	if disturb != nil {
+		disturb()
 	}
 	c.writes = 0
 	for i, text := range answers(c.actors) {
@@ -65,16 +93,29 @@ func (c *contest) run(name string, n int) {
 		}
 		c.writes += writes
 	}
-	counter, err := c.w.judge.Get(ctx, key+":counter").Int()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if counter != c.writes {
+	if counter := c.counter(name); counter != c.writes {
 		t.Errorf("the counter is %d after %d writes", counter, c.writes)
 	}
-	if c.log, err = c.w.judge.LRange(ctx, key+":log", 0, -1).Result(); err != nil {
-		t.Fatal(err)
+	c.log = c.entries(name)
+}
+
+func (c *contest) counter(name string) int {
+	c.w.t.Helper()
+	n, err := c.w.judge.Get(c.w.t.Context(), "contest:"+name+":counter").Int()
+	if err != nil {
+		c.w.t.Fatal(err)
 	}
+	return n
+}
+
+// entries returns what the contenders have noted.
+func (c *contest) entries(name string) []string {
+	c.w.t.Helper()
+	all, err := c.w.judge.LRange(c.w.t.Context(), "contest:"+name+":log", 0, -1).Result()
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	return all
 }
 
 // answers returns the actors' answers, which must all be "ok". The first other answer fails the
