@@ -162,6 +162,13 @@ func (m *mixed) open(cfg *redisson.Config, ttl time.Duration) (driver.Session, *
 	return openSession(m.t, b, ttl), b
 }
 
+// oneName returns a server, a session there and a name.
+func oneName(t testing.TB) (m *mixed, s driver.Session, b *redislock.Backend, name string) {
+	m = newMixed(t)
+	s, b = m.open(nil, long)
+	return m, s, b, newID()
+}
+
 // writer, reader and permits are requests.
 func writer(name string) *driver.Request {
 	r := exclusive(name)

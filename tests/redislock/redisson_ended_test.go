@@ -40,9 +40,7 @@ func TestRedissonForced(t *testing.T) {
 // then has room for another.
 func TestRedissonReclaimed(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, b := m.open(nil, long)
-	name := newID()
+	m, a, b, name := oneName(t)
 	other := granted(t, a, permits(name, 1, 3))
 	brief := permits(name, 1, 3)
 	brief.Lease = long / 2
@@ -62,9 +60,7 @@ func TestRedissonReclaimed(t *testing.T) {
 // TestRedissonInspected: Inspect changes nothing of a lock that Java took after one in Go had ended.
 func TestRedissonInspected(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, b := m.open(nil, long)
-	name := newID()
+	m, a, b, name := oneName(t)
 	brief := exclusive(name)
 	brief.Lease = 100 * time.Millisecond
 	granted(t, a, brief)
@@ -114,9 +110,7 @@ func TestRedissonBroken(t *testing.T) {
 // readers of Java in.
 func TestRedissonDowngrade(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
-	name := newID()
+	m, a, _, name := oneName(t)
 	h := granted(t, a, writer(name))
 	if m.read(name) || m.write(name) {
 		t.Fatal("two holders")

@@ -70,9 +70,7 @@ func TestRedissonExpiredHolder(t *testing.T) {
 // that are held.
 func TestRedissonSemaphoreEvicted(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, b := m.open(nil, long)
-	name := newID()
+	m, a, b, name := oneName(t)
 	granted(t, a, permits(name, 1, 2))
 	if !m.permit(name, "0123456789abcdef", long) {
 		t.Fatal("no permit")
@@ -95,9 +93,7 @@ func TestRedissonSemaphoreEvicted(t *testing.T) {
 // the way have been released.
 func TestRedissonWaitersWithoutKey(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
-	name := newID()
+	m, a, _, name := oneName(t)
 	h := granted(t, a, permits(name, 2, 2))
 	waiting := permits(name, 1, 2)
 	reply := acquire(t, a, waiting)
@@ -114,9 +110,7 @@ func TestRedissonWaitersWithoutKey(t *testing.T) {
 // TestRedissonNegativePermits: the number of permits may fall below zero in Java.
 func TestRedissonNegativePermits(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, b := m.open(nil, long)
-	name := newID()
+	m, a, b, name := oneName(t)
 	h := granted(t, a, permits(name, 1, 2))
 	m.do("INCRBY", name, "-5")
 	for range 2 {
@@ -136,9 +130,7 @@ func TestRedissonNegativePermits(t *testing.T) {
 // TestRedissonNoNumber: a key that is no number damages its name.
 func TestRedissonNoNumber(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, b := m.open(nil, long)
-	name := newID()
+	m, a, b, name := oneName(t)
 	m.do("SET", name, "text")
 	if _, err := a.Acquire(t.Context(), permits(name, 1, 2)); !errors.Is(err, driver.ErrDamaged) {
 		t.Errorf("Acquire: %v", err)
@@ -155,9 +147,7 @@ func TestRedissonNoNumber(t *testing.T) {
 // has left.
 func TestRedissonDeadReaders(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, b := m.open(nil, long)
-	name := newID()
+	m, a, b, name := oneName(t)
 	if !m.read(name) {
 		t.Fatal("no read lock")
 	}
@@ -179,9 +169,7 @@ func TestRedissonDeadReaders(t *testing.T) {
 // TestRedissonTTLOfPermits: the permits of a semaphore that expires expire with it.
 func TestRedissonTTLOfPermits(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
-	name := newID()
+	m, a, _, name := oneName(t)
 	m.do("SET", name, "2", "PX", "30000")
 	granted(t, a, permits(name, 1, 2))
 	if left := m.number("PTTL", "{"+name+"}:timeout"); left < 1 || left > 30_000 {
@@ -192,9 +180,7 @@ func TestRedissonTTLOfPermits(t *testing.T) {
 // TestRedissonKeyWithoutEnd: a lock without a TTL, which a script left that failed halfway, ends.
 func TestRedissonKeyWithoutEnd(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
-	name := newID()
+	m, a, _, name := oneName(t)
 	m.do("HSET", name, m.h, "1")
 	if reply := acquire(t, a, exclusive(name)); reply.Token != 0 || reply.Retry <= 0 {
 		t.Errorf("Acquire: %+v", reply)
@@ -225,9 +211,7 @@ func TestRedissonCompanions(t *testing.T) {
 // TestRedissonCancelHandsOver: a cancelled grant goes to the first waiter in the same script.
 func TestRedissonCancelHandsOver(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
-	name := newID()
+	_, a, _, name := oneName(t)
 	r := exclusive(name)
 	granted(t, a, r)
 	reply := acquire(t, a, reader(name)) // listens on another channel
@@ -242,9 +226,7 @@ func TestRedissonCancelHandsOver(t *testing.T) {
 // TestRedissonTold: what is published about permits is true after the script.
 func TestRedissonTold(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
-	name := newID()
+	m, a, _, name := oneName(t)
 	h := granted(t, a, permits(name, 1, 1))
 	reply := acquire(t, a, permits(name, 1, 1))
 	told := hears(t, m, "redisson_sc:{"+name+"}")
@@ -277,9 +259,7 @@ func hears(t testing.TB, m *mixed, channel string) <-chan string {
 // TestRedissonCost: what a waiter costs does not grow with the readers of Java.
 func TestRedissonCost(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, b := m.open(nil, long)
-	name := newID()
+	m, a, b, name := oneName(t)
 	m.do("HSET", name, "mode", "read", m.h, "100000")
 	m.do("PEXPIRE", name, "60000")
 	r := writer(name)

@@ -58,9 +58,7 @@ func TestRedissonPlain(t *testing.T) {
 // turn.
 func TestRedissonFairPermits(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
-	name := newID()
+	m, a, _, name := oneName(t)
 	told := hears(t, m, "redisson_sc:{"+name+"}")
 	h := granted(t, a, permits(name, 1, 1))
 	for range 16 { // while nobody takes them, more and more seldom
@@ -110,9 +108,7 @@ func TestRedissonFencing(t *testing.T) {
 // TestRedissonLatches: a latch that Java removes and creates again is another one.
 func TestRedissonLatches(t *testing.T) {
 	t.Parallel()
-	m := newMixed(t)
-	a, _ := m.open(nil, long)
-	name := newID()
+	m, a, _, name := oneName(t)
 	if ok, err := a.SetCount(t.Context(), name, 2); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
