@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // A waiter behind a holder that dies gets the lock when the server has ended the holder's session,
@@ -15,8 +17,8 @@ func TestHolderDies(t *testing.T) {
 		holder, waiter side
 		die            func(*peer)
 	}{
-		{"Curator halts", curator, ours, func(p *peer) { p.actors["mutex"].send("halt"); <-p.done }},
-		{"holdfast is killed", ours, curator, func(p *peer) { p.kill() }},
+		{"Curator halts", curator, ours, func(p *peer) { p.actors["mutex"].Send("halt"); <-p.Done() }},
+		{"holdfast is killed", ours, curator, func(p *peer) { p.Kill() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -27,19 +29,19 @@ func TestHolderDies(t *testing.T) {
 			node := map[string]string{}
 			var waiting []*actor
 			for kind := range folder {
-				dead.actor(kind, shortSession).do("lock", kind, path+kind)
+				dead.actor(kind, shortSession).Do("lock", kind, path+kind)
 				node[kind] = w.until(folder[kind], 1)[0]
 				waiting = append(waiting, alive.actor(kind, longSession))
 				w.queue(alive.actors[kind], kind, path+kind)
 			}
-			mustWait("the holder is alive", waiting...)
+			remote.MustWait("the holder is alive", waiting...)
 			c.die(dead)
 			for _, a := range waiting {
-				a.ok("lock")
-				if left := w.nodes(folder[a.name]); slices.Contains(left, node[a.name]) {
+				a.OK("lock")
+				if left := w.nodes(folder[a.Name]); slices.Contains(left, node[a.Name]) {
 					t.Errorf("%s got the lock while the session of the dead holder existed: %q", a, left)
 				}
-				a.do("unlock")
+				a.Do("unlock")
 			}
 		})
 	}
@@ -52,20 +54,20 @@ func TestWaitersDie(t *testing.T) {
 	const path = root + "/death/waiters"
 	java, golang := w.peer(curator), w.peer(ours)
 	holder, doomedJava := java.actor("holder", longSession), w.own(curator)
-	holder.do("lock", "mutex", path)
+	holder.Do("lock", "mutex", path)
 	doomed := w.own(ours)
 	w.queue(doomed.actor("doomed", shortSession), "mutex", path)
 	w.queue(doomedJava.actor("doomed", shortSession), "mutex", path)
 	next, last := java.actor("next", longSession), golang.actor("last", longSession)
 	w.queue(next, "mutex", path)
 	w.queue(last, "mutex", path)
-	doomed.kill()
-	doomedJava.kill()
-	holder.do("unlock")
-	next.ok("lock")
-	mustWait("another actor has it", last)
-	next.do("unlock")
-	last.ok("lock")
+	doomed.Kill()
+	doomedJava.Kill()
+	holder.Do("unlock")
+	next.OK("lock")
+	remote.MustWait("another actor has it", last)
+	next.Do("unlock")
+	last.OK("lock")
 }
 
 // A client that ends its session frees its locks at once.
@@ -80,16 +82,16 @@ func TestHolderCloses(t *testing.T) {
 		for _, kind := range []string{"mutex", "read", "semaphore"} {
 			path := root + "/closing/" + c.name + "/" + kind
 			holder, waiter := c.holder.actor(c.name+kind, longSession), c.waiter.actor(c.name+kind, longSession)
-			holder.do("lock", kind, path)
+			holder.Do("lock", kind, path)
 			if kind == "read" {
 				w.queue(waiter, "write", path)
 			} else {
 				w.queue(waiter, kind, path)
 			}
-			mustWait("the holder is alive", waiter)
-			holder.do("close")
-			waiter.ok("lock")
-			waiter.do("unlock")
+			remote.MustWait("the holder is alive", waiter)
+			holder.Do("close")
+			waiter.OK("lock")
+			waiter.Do("unlock")
 		}
 	}
 }

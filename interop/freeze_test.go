@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // A holder is stopped for longer than its session, and Curator gets the lock. As soon as the holder
@@ -19,24 +21,24 @@ func TestFrozenHolder(t *testing.T) {
 	frozen, java := w.own(ours), w.peer(curator).actor("a", longSession)
 	const path = root + "/frozen"
 	holder := frozen.actor("a", shortSession)
-	holder.do("lock", "mutex", path)
-	holder.do("held")
+	holder.Do("lock", "mutex", path)
+	holder.Do("held")
 	w.queue(java, "mutex", path)
-	frozen.signal(syscall.SIGSTOP)
-	java.ok("lock")
-	frozen.signal(syscall.SIGCONT)
+	frozen.Signal(syscall.SIGSTOP)
+	java.OK("lock")
+	frozen.Signal(syscall.SIGCONT)
 	for _, command := range []string{"held", "unlock"} {
-		holder.send(command)
-		if r := holder.reply(); !strings.HasPrefix(r, "lost ") {
+		holder.Send(command)
+		if r := holder.Reply(); !strings.HasPrefix(r, "lost ") {
 			t.Errorf("%s of a lock that Curator has: %s", command, r)
 		}
 	}
-	holder.mustBeBusy("mutex", path, 0)
+	mustBeBusy(holder, "mutex", path, 0)
 	w.queue(holder, "mutex", path)
-	mustWait("Curator has it", holder)
-	java.do("unlock")
-	holder.ok("lock")
-	holder.do("unlock")
+	remote.MustWait("Curator has it", holder)
+	java.Do("unlock")
+	holder.OK("lock")
+	holder.Do("unlock")
 }
 
 // The server stops, gracefully or not, while one side holds and the other waits. Sessions survive
@@ -51,35 +53,31 @@ func TestServerRestarts(t *testing.T) {
 			const one, two = root + "/restart/one", root + "/restart/two"
 			javaHolds, golangWaits := java.actor("holds", longSession), golang.actor("waits", longSession)
 			golangHolds, javaWaits := golang.actor("holds", longSession), java.actor("waits", longSession)
-			javaHolds.do("lock", "mutex", one)
-			golangHolds.do("lock", "mutex", two)
+			javaHolds.Do("lock", "mutex", one)
+			golangHolds.Do("lock", "mutex", two)
 			w.queue(golangWaits, "mutex", one)
 			w.queue(javaWaits, "mutex", two)
 			before := w.until(one, 2)
 			// A server of version 3.8.0 that is starting often accepts a connection and never
 			// answers. Curator's client may then lose its session while it waits.
-			java.signal(syscall.SIGSTOP)
-			golang.signal(syscall.SIGSTOP)
+			java.Signal(syscall.SIGSTOP)
+			golang.Signal(syscall.SIGSTOP)
 			w.observer.Close()
 			w.server.Restart(graceful)
 			w.connect()
-			golang.signal(syscall.SIGCONT)
-			java.signal(syscall.SIGCONT)
+			golang.Signal(syscall.SIGCONT)
+			java.Signal(syscall.SIGCONT)
 			w.connected(5)
-			mustWait("the holders still hold", golangWaits, javaWaits)
-			javaHolds.do("unlock")
-			golangHolds.do("unlock")
-			golangWaits.ok("lock")
-			javaWaits.ok("lock")
+			remote.MustWait("the holders still hold", golangWaits, javaWaits)
+			javaHolds.Do("unlock")
+			golangHolds.Do("unlock")
+			golangWaits.OK("lock")
+			javaWaits.OK("lock")
 			if left := w.until(one, 1); left[0] != before[1] {
 				t.Errorf("%q got the lock; %q was in the queue", left, before)
 			}
-			golangWaits.do("unlock")
-			javaWaits.do("unlock")
+			golangWaits.Do("unlock")
+			javaWaits.Do("unlock")
 		})
 	}
-}
-
-func (p *process) signal(s syscall.Signal) {
-	_ = p.cmd.Process.Signal(s) // it may have ended; its next command reports that
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // A waiter that gives up leaves nothing behind, and does not disturb the queue.
@@ -26,21 +28,21 @@ func TestGivingUp(t *testing.T) {
 			if kind == "read" {
 				blocker = "write"
 			}
-			holder.do("lock", blocker, path)
+			holder.Do("lock", blocker, path)
 			before := len(w.nodes(folder))
-			waiter.mustBeBusy(kind, path, 0)
+			mustBeBusy(waiter, kind, path, 0)
 			w.until(folder, before)
-			waiter.send("try", kind, path, 2000)
+			waiter.Send("try", kind, path, 2000)
 			w.until(folder, before+1)
 			w.queue(next, kind, path)
-			if r := waiter.reply(); r != "busy" {
+			if r := waiter.Reply(); r != "busy" {
 				t.Fatalf("%s got a %s that another actor has: %s", waiter, kind, r)
 			}
 			w.until(folder, before+1) // next
-			mustWait("the holder has it", next)
-			holder.do("unlock")
-			next.ok("lock")
-			next.do("unlock")
+			remote.MustWait("the holder has it", next)
+			holder.Do("unlock")
+			next.OK("lock")
+			next.Do("unlock")
 			w.until(folder, 0)
 		}
 	}
@@ -57,19 +59,19 @@ func TestThirdParty(t *testing.T) {
 		third.actor("d", longSession), golang.actor("e", longSession),
 		third.actor("f", longSession), java.actor("g", longSession), third.actor("h", longSession),
 	}
-	line[0].do("lock", "mutex", path)
-	line[1].mustBeBusy("mutex", path, 300*time.Millisecond)
-	line[2].mustBeBusy("mutex", path, 300*time.Millisecond)
-	line[2].mustBeBusy("mutex", path, 0)
+	line[0].Do("lock", "mutex", path)
+	mustBeBusy(line[1], "mutex", path, 300*time.Millisecond)
+	mustBeBusy(line[2], "mutex", path, 300*time.Millisecond)
+	mustBeBusy(line[2], "mutex", path, 0)
 	for _, a := range line[1:] {
 		w.queue(a, "mutex", path)
 	}
 	for i, a := range line {
 		if i > 0 {
-			a.ok("lock")
+			a.OK("lock")
 		}
-		mustWait(a.String()+" holds it", line[i+1:]...)
-		a.do("unlock")
+		remote.MustWait(a.String()+" holds it", line[i+1:]...)
+		a.Do("unlock")
 	}
 }
 
@@ -78,13 +80,13 @@ func TestChroot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	golang := w.peer(ours).actor("a", longSession)
-	golang.do("lock", "mutex", root+"/orders/42")
+	golang.Do("lock", "mutex", root+"/orders/42")
 	java := w.peer(curator).actor("a", longSession, root)
-	java.mustBeBusy("mutex", "/orders/42", 300*time.Millisecond)
-	golang.do("unlock")
-	java.do("lock", "mutex", "/orders/42")
-	golang.mustBeBusy("mutex", root+"/orders/42", 0)
-	java.do("unlock")
+	mustBeBusy(java, "mutex", "/orders/42", 300*time.Millisecond)
+	golang.Do("unlock")
+	java.Do("lock", "mutex", "/orders/42")
+	mustBeBusy(golang, "mutex", root+"/orders/42", 0)
+	java.Do("unlock")
 }
 
 // A lock that nobody uses leaves no nodes, whoever used it first: its folders are containers. Its
@@ -95,8 +97,8 @@ func TestFoldersGo(t *testing.T) {
 	java, golang := w.peer(curator).actor("a", longSession), w.peer(ours).actor("a", longSession)
 	for _, a := range []*actor{java, golang} {
 		for _, kind := range []string{"mutex", "read", "semaphore"} {
-			a.do("lock", kind, root+"/deep/"+kind+"/below")
-			a.do("unlock")
+			a.Do("lock", kind, root+"/deep/"+kind+"/below")
+			a.Do("unlock")
 		}
 		gone := eventually(func() bool {
 			there, _, err := w.observer.Exists(root + "/deep")
@@ -118,18 +120,18 @@ func TestRevocation(t *testing.T) {
 	w := newWorld(t)
 	java, golang := w.peer(curator), w.peer(ours).actor("a", longSession)
 	const path = root + "/revoked"
-	golang.do("lock", "mutex", path)
+	golang.Do("lock", "mutex", path)
 	waiter, revoker := java.actor("waiter", longSession), java.actor("revoker", longSession)
 	w.queue(waiter, "mutex", path)
-	revoker.send("revoke", path)
-	if r := revoker.reply(); r != "ok" && !strings.Contains(r, "NoAuth") {
+	revoker.Send("revoke", path)
+	if r := revoker.Reply(); r != "ok" && !strings.Contains(r, "NoAuth") {
 		t.Errorf("revoke: %s", r)
 	}
-	mustWait("the holder keeps it", waiter)
+	remote.MustWait("the holder keeps it", waiter)
 	w.until(path, 2)
-	golang.do("unlock")
-	waiter.ok("lock")
-	waiter.do("unlock")
+	golang.Do("unlock")
+	waiter.OK("lock")
+	waiter.Do("unlock")
 }
 
 // Somebody deletes a waiter's node. The waiter must queue again and get the lock.
@@ -140,20 +142,20 @@ func TestNodeDeleted(t *testing.T) {
 	const path = root + "/deleted"
 	holder, waiter, next := java.actor("holder", longSession), golang.actor("waiter", longSession), java.actor("next",
 		longSession)
-	holder.do("lock", "mutex", path)
+	holder.Do("lock", "mutex", path)
 	w.queue(waiter, "mutex", path)
 	w.queue(next, "mutex", path)
 	if err := w.observer.Delete(path+"/"+w.until(path, 3)[1], -1); err != nil {
 		t.Fatal(err)
 	}
-	mustWait("the holder has it", waiter, next)
-	holder.do("unlock")
-	next.ok("lock")
+	remote.MustWait("the holder has it", waiter, next)
+	holder.Do("unlock")
+	next.OK("lock")
 	w.until(path, 2)
-	mustWait("another actor has it", waiter)
-	next.do("unlock")
-	waiter.ok("lock")
-	waiter.do("unlock")
+	remote.MustWait("another actor has it", waiter)
+	next.Do("unlock")
+	waiter.OK("lock")
+	waiter.Do("unlock")
 	w.until(path, 0)
 }
 
@@ -165,7 +167,7 @@ func TestNothingElse(t *testing.T) {
 	golang := w.peer(ours).actor("a", longSession)
 	for _, kind := range []string{"mutex", "write", "read", "semaphore"} {
 		path := root + "/tidy/" + kind
-		golang.do("lock", kind, path)
+		golang.Do("lock", kind, path)
 		folder, want := path, 1
 		if kind == "semaphore" {
 			folder = path + "/leases"
@@ -176,7 +178,7 @@ func TestNothingElse(t *testing.T) {
 		if names := w.nodes(folder); len(names) != want {
 			t.Errorf("one %s has the nodes %q", kind, names)
 		}
-		golang.do("unlock")
+		golang.Do("unlock")
 		if names, _, err := w.observer.Children(folder); len(names) > 0 || err != nil && err != zk.ErrNoNode {
 			t.Errorf("after the release of a %s: %q, %v", kind, names, err)
 		}

@@ -29,8 +29,8 @@ func TestMarkersShowOverlap(t *testing.T) {
 			if err := create(filepath.Join(filepath.Dir(counter), c.marker), "x"); err != nil {
 				t.Fatal(err)
 			}
-			a.send("rounds", c.kind, "-", 1, counter, log, 1)
-			if r := a.reply(); strings.Contains(r, "overlap: ") != c.overlap || strings.HasPrefix(r, "ok ") == c.overlap {
+			a.Send("rounds", c.kind, "-", 1, counter, log, 1)
+			if r := a.Reply(); strings.Contains(r, "overlap: ") != c.overlap || strings.HasPrefix(r, "ok ") == c.overlap {
 				t.Errorf("%s: %s during %s: %s", a, c.kind, c.marker, r)
 			}
 		}

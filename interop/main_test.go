@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 	// shortSession is for sessions that must expire.
 	shortSession = 6 * time.Second
 	// limit is how long a test waits for an event that must happen.
-	limit = 2 * time.Minute
+	limit = remote.Limit
 	// root is the path of all locks of these tests; the rest of a path is holdfast's name.
 	root = "/locks"
 )
@@ -146,6 +147,6 @@ func (w *world) queue(a *actor, kind, path string, more ...any) {
 	w.t.Helper()
 	folder := contenders(kind, path)
 	n := len(w.nodes(folder))
-	a.send("lock", append([]any{kind, path}, more...)...)
+	a.Send("lock", append([]any{kind, path}, more...)...)
 	w.until(folder, n+1)
 }

@@ -32,7 +32,7 @@ func TestNames(t *testing.T) {
 				if c.kind == "read" {
 					blocker = "write"
 				}
-				holder.do("lock", blocker, path)
+				holder.Do("lock", blocker, path)
 				w.queue(waiter, c.kind, path)
 				names := w.nodes(path + c.folder)
 				n := 0
@@ -50,9 +50,9 @@ func TestNames(t *testing.T) {
 				if n == 0 {
 					t.Errorf("%s: no node of the form %s in %s: %q", c.kind, c.shape, path+c.folder, names)
 				}
-				holder.do("unlock")
-				waiter.ok("lock")
-				waiter.do("unlock")
+				holder.Do("unlock")
+				waiter.OK("lock")
+				waiter.Do("unlock")
 			}
 		})
 	}
@@ -72,9 +72,9 @@ func TestPaths(t *testing.T) {
 			path = root + "/" + level
 		}
 		for _, pair := range [][2]*actor{{theirs, mine}, {mine, theirs}} {
-			pair[0].do("lock", "mutex", path)
-			pair[1].mustBeBusy("mutex", path, 0)
-			pair[0].do("unlock")
+			pair[0].Do("lock", "mutex", path)
+			mustBeBusy(pair[1], "mutex", path, 0)
+			pair[0].Do("unlock")
 		}
 		w.until(path, 0)
 	}
@@ -82,8 +82,8 @@ func TestPaths(t *testing.T) {
 		return
 	}
 	for _, path := range []string{"a/locks", "a/leases/b", "a/latch", "a/x-lock-0000000001", "a/%holdfast%a%0Ab"} {
-		mine.send("try", "mutex", root+"/"+path, 0)
-		if r := mine.reply(); !strings.Contains(r, "on ZooKeeper it cannot have the level") {
+		mine.Send("try", "mutex", root+"/"+path, 0)
+		if r := mine.Reply(); !strings.Contains(r, "on ZooKeeper it cannot have the level") {
 			t.Errorf("%s: %s; it has another meaning, and must be refused", path, r)
 		}
 	}
@@ -97,7 +97,7 @@ func TestParticipants(t *testing.T) {
 	judge := java.actor("judge", longSession)
 	count := func(kind, path string, want []string) {
 		t.Helper()
-		if got := strings.Fields(judge.do("participants", kind, path)); !slices.Equal(got, want) {
+		if got := strings.Fields(judge.Do("participants", kind, path)); !slices.Equal(got, want) {
 			t.Errorf("the participants of the %s at Curator: %q; want %q", kind, got, want)
 		}
 	}
@@ -111,12 +111,12 @@ func TestParticipants(t *testing.T) {
 	}
 
 	const mutex, rw, semaphore = root + "/participants/mutex", root + "/participants/rw", root + "/participants/semaphore"
-	golang.actor("m1", longSession).do("lock", "mutex", mutex)
+	golang.actor("m1", longSession).Do("lock", "mutex", mutex)
 	w.queue(java.actor("m2", longSession), "mutex", mutex)
 	w.queue(golang.actor("m3", longSession), "mutex", mutex)
 	count("mutex", mutex, w.until(mutex, 3))
 
-	golang.actor("r1", longSession).do("lock", "write", rw)
+	golang.actor("r1", longSession).Do("lock", "write", rw)
 	w.queue(java.actor("r2", longSession), "read", rw)
 	w.queue(golang.actor("r3", longSession), "read", rw)
 	w.queue(golang.actor("r4", longSession), "write", rw)
@@ -129,11 +129,11 @@ func TestParticipants(t *testing.T) {
 		t.Errorf("%d readers in %q", n, all)
 	}
 
-	golang.actor("s1", longSession).do("lock", "semaphore", semaphore, 3)
-	golang.actor("s2", longSession).do("lock", "semaphore", semaphore, 3)
-	java.actor("s3", longSession).do("lock", "semaphore", semaphore, 3)
+	golang.actor("s1", longSession).Do("lock", "semaphore", semaphore, 3)
+	golang.actor("s2", longSession).Do("lock", "semaphore", semaphore, 3)
+	java.actor("s3", longSession).Do("lock", "semaphore", semaphore, 3)
 	leases := w.until(semaphore+"/leases", 3)
-	got := strings.Fields(judge.do("participants", "semaphore", semaphore))
+	got := strings.Fields(judge.Do("participants", "semaphore", semaphore))
 	slices.Sort(got) // Curator does not order them
 	slices.Sort(leases)
 	if !slices.Equal(got, leases) {

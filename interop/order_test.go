@@ -3,6 +3,8 @@ package interop
 import (
 	"fmt"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // There is one queue for both sides: each release lets in exactly the next contender.
@@ -15,16 +17,16 @@ func TestMutexOrder(t *testing.T) {
 		java.actor("a", longSession), golang.actor("b", longSession), java.actor("c", longSession),
 		golang.actor("d", longSession), golang.actor("e", longSession), java.actor("f", longSession),
 	}
-	line[0].do("lock", "mutex", path)
+	line[0].Do("lock", "mutex", path)
 	for _, a := range line[1:] {
 		w.queue(a, "mutex", path)
 	}
 	for i, a := range line {
 		if i > 0 {
-			a.ok("lock")
+			a.OK("lock")
 		}
-		mustWait(fmt.Sprint(a, " holds it"), line[i+1:]...)
-		a.do("unlock")
+		remote.MustWait(fmt.Sprint(a, " holds it"), line[i+1:]...)
+		a.Do("unlock")
 	}
 }
 
@@ -51,7 +53,7 @@ func TestReadWriteOrder(t *testing.T) {
 	for i, g := range groups {
 		for _, a := range g.actors {
 			if i == 0 {
-				a.do("lock", g.kind, path)
+				a.Do("lock", g.kind, path)
 				continue
 			}
 			w.queue(a, g.kind, path)
@@ -61,13 +63,13 @@ func TestReadWriteOrder(t *testing.T) {
 	for i, g := range groups {
 		if i > 0 {
 			for _, a := range g.actors {
-				a.ok("lock")
+				a.OK("lock")
 			}
 			behind = behind[len(g.actors):]
 		}
 		for n, a := range g.actors {
-			mustWait(fmt.Sprint(g.actors[n:], " hold it for ", g.kind), behind...)
-			a.do("unlock")
+			remote.MustWait(fmt.Sprint(g.actors[n:], " hold it for ", g.kind), behind...)
+			a.Do("unlock")
 		}
 	}
 }
@@ -80,23 +82,23 @@ func TestSemaphoreOrder(t *testing.T) {
 	const path = root + "/order/semaphore"
 	line := []*actor{java.actor("a", longSession), golang.actor("b", longSession), java.actor("c", longSession),
 		golang.actor("d", longSession)}
-	line[0].do("lock", "semaphore", path, 2)
-	line[1].do("lock", "semaphore", path, 2)
-	line[2].mustBeBusy("semaphore", path, 300e6, 2)
-	line[3].mustBeBusy("semaphore", path, 300e6, 2)
-	line[3].mustBeBusy("semaphore", path, 0, 2)
+	line[0].Do("lock", "semaphore", path, 2)
+	line[1].Do("lock", "semaphore", path, 2)
+	mustBeBusy(line[2], "semaphore", path, 300e6, 2)
+	mustBeBusy(line[3], "semaphore", path, 300e6, 2)
+	mustBeBusy(line[3], "semaphore", path, 0, 2)
 	w.until(path+"/leases", 2) // the waiter that gave up has left nothing
 	w.until(path+"/locks", 0)
 	w.queue(line[2], "semaphore", path, 2)
 	w.queue(line[3], "semaphore", path, 2)
-	mustWait("both permits are taken", line[2:]...)
-	line[1].do("unlock")
-	line[2].ok("lock")
-	mustWait("both permits are taken", line[3])
-	line[0].do("unlock")
-	line[3].ok("lock")
-	line[2].do("unlock")
-	line[3].do("unlock")
+	remote.MustWait("both permits are taken", line[2:]...)
+	line[1].Do("unlock")
+	line[2].OK("lock")
+	remote.MustWait("both permits are taken", line[3])
+	line[0].Do("unlock")
+	line[3].OK("lock")
+	line[2].Do("unlock")
+	line[3].Do("unlock")
 	w.until(path+"/leases", 0)
 }
 
@@ -115,22 +117,22 @@ func TestDowngrade(t *testing.T) {
 			path := root + "/downgrade/" + c.name
 			holder, reader := first.actor("holder", longSession), second.actor("reader", longSession)
 			writer, late := second.actor("writer", longSession), second.actor("late", longSession)
-			holder.do("lock", "write", path)
+			holder.Do("lock", "write", path)
 			w.queue(reader, "read", path)
 			w.queue(writer, "write", path)
 			w.queue(late, "read", path)
-			mustWait("a writer has it", reader, writer, late)
-			holder.do("downgrade")
-			reader.ok("lock")
-			mustWait("two read", writer, late)
-			reader.do("unlock")
-			mustWait("a former writer reads", writer, late)
-			holder.do("unlock")
-			writer.ok("lock")
-			mustWait("a writer has it", late)
-			writer.do("unlock")
-			late.ok("lock")
-			late.do("unlock")
+			remote.MustWait("a writer has it", reader, writer, late)
+			holder.Do("downgrade")
+			reader.OK("lock")
+			remote.MustWait("two read", writer, late)
+			reader.Do("unlock")
+			remote.MustWait("a former writer reads", writer, late)
+			holder.Do("unlock")
+			writer.OK("lock")
+			remote.MustWait("a writer has it", late)
+			writer.Do("unlock")
+			late.OK("lock")
+			late.Do("unlock")
 		})
 	}
 }
@@ -150,18 +152,18 @@ func TestDowngradeBeforeWriter(t *testing.T) {
 			path := root + "/downgrade-before/" + c.name
 			holder, writer, reader := first.actor("holder", longSession), second.actor("writer",
 				longSession), second.actor("reader", longSession)
-			holder.do("lock", "write", path)
+			holder.Do("lock", "write", path)
 			w.queue(writer, "write", path)
-			holder.do("downgrade")
-			mustWait("a former writer reads", writer)
-			reader.mustBeBusy("read", path, 300e6) // it would overtake the writer
+			holder.Do("downgrade")
+			remote.MustWait("a former writer reads", writer)
+			mustBeBusy(reader, "read", path, 300e6) // it would overtake the writer
 			w.until(path, 2)
-			holder.do("unlock")
-			writer.ok("lock")
-			writer.do("downgrade")
-			reader.do("lock", "read", path)
-			reader.do("unlock")
-			writer.do("unlock")
+			holder.Do("unlock")
+			writer.OK("lock")
+			writer.Do("downgrade")
+			reader.Do("lock", "read", path)
+			reader.Do("unlock")
+			writer.Do("unlock")
 		})
 	}
 }

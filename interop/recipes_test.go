@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // Several permits at once: holdfast takes all or none, and keeps its place meanwhile. Curator takes
@@ -13,25 +15,25 @@ func TestSeveralPermits(t *testing.T) {
 	const path, limit = root + "/several", 4
 	one, three, all := java.actor("one", longSession), golang.actor("three", longSession), golang.actor("all", longSession)
 	two, last := java.actor("two", longSession), golang.actor("last", longSession)
-	one.do("lock", "semaphore", path, limit, 1)
-	three.do("lock", "semaphore", path, limit, 3)
+	one.Do("lock", "semaphore", path, limit, 1)
+	three.Do("lock", "semaphore", path, limit, 3)
 	w.until(path+"/leases", limit)
 	w.queue(all, "semaphore", path, limit, limit)
 	w.queue(two, "semaphore", path, limit, 2)
 	w.queue(last, "semaphore", path, limit, 1)
-	three.do("unlock")
-	mustWait("an earlier request wants all permits", all, two, last)
-	one.do("unlock")
-	all.ok("lock") // Curator is next: it adds the node of its first permit before the permit fits
-	mustWait("all permits are taken", two, last)
-	all.do("unlock")
-	two.ok("lock")
-	last.ok("lock")
+	three.Do("unlock")
+	remote.MustWait("an earlier request wants all permits", all, two, last)
+	one.Do("unlock")
+	all.OK("lock") // Curator is next: it adds the node of its first permit before the permit fits
+	remote.MustWait("all permits are taken", two, last)
+	all.Do("unlock")
+	two.OK("lock")
+	last.OK("lock")
 	w.until(path+"/leases", 3)
-	one.mustBeBusy("semaphore", path, 300*time.Millisecond, limit, 2)
-	three.mustBeBusy("semaphore", path, 0, limit, 2)
-	two.do("unlock")
-	last.do("unlock")
+	mustBeBusy(one, "semaphore", path, 300*time.Millisecond, limit, 2)
+	mustBeBusy(three, "semaphore", path, 0, limit, 2)
+	two.Do("unlock")
+	last.Do("unlock")
 	w.until(path+"/leases", 0)
 	w.until(path+"/locks", 0)
 }
@@ -54,20 +56,20 @@ func TestDerivedRecipes(t *testing.T) {
 		path := root + "/derived/" + id
 		folder := contenders(c.folder, path)
 		a, b, d := java.actor(id+"a", longSession), golang.actor(id+"b", longSession), java.actor(id+"c", longSession)
-		a.do("lock", c.theirs, path)
+		a.Do("lock", c.theirs, path)
 		n := len(w.nodes(folder))
-		b.send("lock", c.mine, path)
+		b.Send("lock", c.mine, path)
 		w.until(folder, n+1)
-		d.send("lock", c.theirs, path)
+		d.Send("lock", c.theirs, path)
 		w.until(folder, n+2)
-		mustWait(fmt.Sprint(a, " holds it"), b, d)
-		a.do("unlock")
-		b.ok("lock")
-		mustWait(fmt.Sprint(b, " holds it"), d)
-		b.do("unlock")
-		d.ok("lock")
-		b.mustBeBusy(c.mine, path, 300*time.Millisecond)
-		d.do("unlock")
+		remote.MustWait(fmt.Sprint(a, " holds it"), b, d)
+		a.Do("unlock")
+		b.OK("lock")
+		remote.MustWait(fmt.Sprint(b, " holds it"), d)
+		b.Do("unlock")
+		d.OK("lock")
+		mustBeBusy(b, c.mine, path, 300*time.Millisecond)
+		d.Do("unlock")
 	}
 }
 
@@ -80,13 +82,13 @@ func TestHandOff(t *testing.T) {
 		longSession)
 	for _, kind := range []string{"mutex", "write", "semaphore"} {
 		path := root + "/handed/" + kind
-		giver.do("lock", kind, path)
+		giver.Do("lock", kind, path)
 		w.queue(waiter, kind, path)
-		taker.do("adopt", giver.do("handoff"))
-		mustWait("the lock was handed to another actor", waiter)
-		taker.do("unlock")
-		waiter.ok("lock")
-		waiter.do("unlock")
+		taker.Do("adopt", giver.Do("handoff"))
+		remote.MustWait("the lock was handed to another actor", waiter)
+		taker.Do("unlock")
+		waiter.OK("lock")
+		waiter.Do("unlock")
 		w.until(contenders(kind, path), 0)
 	}
 }
@@ -100,21 +102,21 @@ func TestBreak(t *testing.T) {
 		{"mutex", "lock 1 1", "lock 1 0"}, {"write", "lock 1 1", "lock 1 0"}, {"semaphore", "", "semaphore 1 0"},
 	} {
 		path := root + fmt.Sprint("/broken/", i)
-		holder.do("lock", c.kind, path)
+		holder.Do("lock", c.kind, path)
 		w.queue(waiter, c.kind, path)
 		// Curator's waiter for a permit has a node in leases already, and the limit is not stored.
-		if got := operator.do("inspect", path); got != c.seen && c.seen != "" {
+		if got := operator.Do("inspect", path); got != c.seen && c.seen != "" {
 			t.Errorf("inspect of a %s that Curator holds and waits for: %q; want %q", c.kind, got, c.seen)
 		}
-		mustWait("another actor has it", waiter)
-		operator.do("break", path)
-		waiter.ok("lock")
-		holder.do("unlock") // Curator ignores that its node is gone, and deletes no other
-		if got := operator.do("inspect", path); got != c.after {
+		remote.MustWait("another actor has it", waiter)
+		operator.Do("break", path)
+		waiter.OK("lock")
+		holder.Do("unlock") // Curator ignores that its node is gone, and deletes no other
+		if got := operator.Do("inspect", path); got != c.after {
 			t.Errorf("inspect of a %s that Curator's waiter got: %q; want %q", c.kind, got, c.after)
 		}
-		operator.mustBeBusy(c.kind, path, 0)
-		waiter.do("unlock")
+		mustBeBusy(operator, c.kind, path, 0)
+		waiter.Do("unlock")
 	}
 }
 
@@ -124,14 +126,14 @@ func TestMinHold(t *testing.T) {
 	holder, waiter := golang.actor("holder", longSession), java.actor("waiter", longSession)
 	const path, minimum = root + "/kept", 2 * time.Second
 	begin := time.Now()
-	holder.do("lock", "kept", path, minimum.Milliseconds())
-	holder.do("unlock")
+	holder.Do("lock", "kept", path, minimum.Milliseconds())
+	holder.Do("unlock")
 	w.queue(waiter, "mutex", path)
-	waiter.ok("lock")
+	waiter.OK("lock")
 	if d := time.Since(begin); d < minimum {
 		t.Errorf("Curator got the lock %v after it was taken; the minimum hold is %v", d, minimum)
 	}
-	waiter.do("unlock")
+	waiter.Do("unlock")
 	w.until(path, 0)
 }
 

@@ -35,7 +35,7 @@ func contend(t *testing.T, kind string, limit, n int, sides ...side) *contest {
 	for i, s := range sides {
 		p := w.another(s, used[s.name])
 		used[s.name]++
-		c.side[fmt.Sprint(p.cmd.Process.Pid)] = s.name
+		c.side[fmt.Sprint(p.PID())] = s.name
 		c.actors = append(c.actors, p.actor(fmt.Sprint("a", i), longSession))
 	}
 	// A cold virtual machine would start too late to contend.
@@ -49,7 +49,7 @@ func (c *contest) run(path string, n int) {
 	c.t.Helper()
 	counter, log := prepared(c.t)
 	for _, a := range c.actors {
-		a.send("rounds", c.kind, path, n, counter, log, c.limit)
+		a.Send("rounds", c.kind, path, n, counter, log, c.limit)
 	}
 	c.reports = nil
 	for i, text := range answers(c.t, c.actors) {
@@ -85,8 +85,8 @@ func answers(t *testing.T, actors []*actor) []string {
 	left := len(actors)
 	ok := eventually(func() bool {
 		for i, a := range actors {
-			if len(a.replies) > 0 {
-				all[i] = a.ok("rounds")
+			if a.Answered() {
+				all[i] = a.OK("rounds")
 				left--
 			}
 		}

@@ -1,16 +1,11 @@
 package interop
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // workerEnv makes the test binary a worker. Its value is the library to use.
@@ -39,35 +34,14 @@ type lease interface {
 // forever is longer than any test waits for a lock.
 const forever = 2 * time.Minute
 
-// serve is the protocol of curator's Main on standard input and output.
+// serve is the program of a side in Go, with this library.
 func serve(name string) {
-	actors := map[string]chan []string{}
-	var out sync.Mutex
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		words := strings.Fields(lines.Text())
-		if words[1] == "halt" {
-			break
+	remote.Serve(func(actor string) func(remote.Command) (string, error) {
+		if name == "zk" {
+			return (&worker{name: actor, lib: &stockLibrary{}}).command
 		}
-		commands := actors[words[0]]
-		if commands == nil {
-			commands = make(chan []string, 8)
-			actors[words[0]] = commands
-			w := &worker{name: words[0], lib: &holdfastLibrary{}}
-			if name == "zk" {
-				w.lib = &stockLibrary{}
-			}
-			go func() {
-				for c := range commands {
-					reply := w.run(c)
-					out.Lock()
-					fmt.Println(w.name, strings.ReplaceAll(reply, "\n", " "))
-					out.Unlock()
-				}
-			}()
-		}
-		commands <- words[1:]
-	}
-	os.Exit(0) // its locks stay taken until its sessions have expired
+		return (&worker{name: actor, lib: &holdfastLibrary{}}).command
+	})
 }
 
 // worker is one actor of the protocol.
@@ -77,31 +51,9 @@ type worker struct {
 	held lease
 }
 
-func (w *worker) run(c []string) string {
-	reply, err := w.command(c)
-	switch {
-	case errors.Is(err, holdfast.ErrLost):
-		return "lost " + err.Error()
-	case err != nil:
-		return "error " + err.Error()
-	}
-	return reply
-}
-
-func (w *worker) command(c []string) (string, error) {
-	word := func(i int) string {
-		if i < len(c) {
-			return c[i]
-		}
-		return ""
-	}
-	number := func(i int) int {
-		n, err := strconv.Atoi(word(i))
-		if err != nil {
-			return 1
-		}
-		return n
-	}
+func (w *worker) command(c remote.Command) (string, error) {
+	word := c.Word
+	number := func(i int) int { return c.Number(i, 1) }
 	switch c[0] {
 	case "connect":
 		return "ok", w.lib.connect(word(1), time.Duration(number(2))*time.Millisecond)

@@ -100,6 +100,7 @@ var layers = []struct {
 	{"bench", []string{"github.com", "cirello.io", "golang.org/x/sys", "modernc.org"},
 		"it measures holdfast beside every peer"},
 	{"interop/internal/judge", nil, "it reads what contenders noted, whatever the lock"},
+	{"interop/internal/remote", []string{module}, "it drives programs, whatever their library; it knows the error of a lost lock"},
 	{"examples", []string{module, "github.com/go-sql-driver/mysql", "modernc.org/sqlite"},
 		"a shop has a database, and takes its locks from any store"},
 	{"internal/asleep", nil, "a clock"},

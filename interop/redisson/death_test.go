@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // Both sides hold on to their locks for three times their lease. After a holder has died the other
@@ -33,24 +35,24 @@ func (w *world) holderDies(d direction) {
 	dead := d.first.start(w.t)
 	waiting := map[string]*actor{}
 	for _, kind := range kinds {
-		w.actorAt(dead, kind, short).do("lock", kind, w.name(kind))
+		w.actorAt(dead, kind, short).Do("lock", kind, w.name(kind))
 		wanted := kind
 		if kind == "read" {
 			wanted = "write"
 		}
 		waiting[kind] = w.actor(d.other, kind, long)
-		waiting[kind].send("lock", wanted, w.name(kind))
+		waiting[kind].Send("lock", wanted, w.name(kind))
 		w.waiting(wanted, w.name(kind), 1)
 	}
 	for end := time.Now().Add(3 * short); time.Now().Before(end); {
 		for kind, a := range waiting {
-			mustWait(fmt.Sprint("the holder is alive for ", kind), a)
+			remote.MustWait(fmt.Sprint("the holder is alive for ", kind), a)
 			if w.left(w.name(kind)) == 0 {
 				w.t.Fatalf("%s: the lock of a live holder has expired", kind)
 			}
 		}
 	}
-	dead.kill()
+	dead.Kill()
 	time.Sleep(100 * time.Millisecond) // the server reads what the process has sent
 	over := map[string]time.Time{}
 	for _, kind := range kinds {
@@ -62,7 +64,7 @@ func (w *world) holderDies(d direction) {
 	}
 	for _, kind := range kinds {
 		a := waiting[kind]
-		a.ok("lock")
+		a.OK("lock")
 		early, late := time.Until(over[kind]), time.Since(over[kind])
 		if early > 100*time.Millisecond {
 			w.t.Errorf("%s: %s got the lock %v before the lease of the dead holder was over", kind, a, early)
@@ -71,7 +73,7 @@ func (w *world) holderDies(d direction) {
 			w.t.Errorf("%s: %s got the lock %v after the lease of the dead holder was over", kind, a, late)
 		}
 		w.t.Logf("%s: %v after the end of the lease", kind, late.Round(time.Millisecond))
-		a.do("unlock")
+		a.Do("unlock")
 	}
 }
 
@@ -86,23 +88,23 @@ func TestWaiterDies(t *testing.T) {
 			name := w.name(kind)
 			holder, next := w.actor(w.java(), kind+"-holder", long), w.actor(w.java(), kind+"-next", long)
 			if kind == "semaphore" || kind == "permit" {
-				holder.do("setpermits", kind, name, 1)
+				holder.Do("setpermits", kind, name, 1)
 			}
-			holder.do("lock", kind, name)
-			w.actorAt(doomed, kind, short).send("lock", kind, name)
+			holder.Do("lock", kind, name)
+			w.actorAt(doomed, kind, short).Send("lock", kind, name)
 			w.waiting(kind, name, 1)
-			next.send("lock", kind, name)
+			next.Send("lock", kind, name)
 			w.waiting(kind, name, 2)
 			behind := w.actor(w.ours(), kind+"-behind", long)
-			behind.send("lock", kind, name)
+			behind.Send("lock", kind, name)
 			w.waiting(kind, name, 3)
 			holders, waiters = append(holders, holder), append(waiters, next, behind)
 		}
-		doomed.kill()
+		doomed.Kill()
 		for i, a := range holders {
-			a.do("unlock")
-			first(waiters[2*i : 2*i+2]...).do("unlock")
-			first(waiters[2*i : 2*i+2]...).do("unlock")
+			a.Do("unlock")
+			first(waiters[2*i : 2*i+2]...).Do("unlock")
+			first(waiters[2*i : 2*i+2]...).Do("unlock")
 		}
 	})
 }
@@ -113,18 +115,18 @@ func TestPermitExpires(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
 		name := w.name("permit")
 		holder, waiter := w.actor(w.java(), "holder", long), w.actor(w.ours(), "waiter", long)
-		holder.do("setpermits", "permit", name, 1)
+		holder.Do("setpermits", "permit", name, 1)
 		const lease = 3 * time.Second
-		holder.do("lock", "permit", name, lease.Milliseconds())
+		holder.Do("lock", "permit", name, lease.Milliseconds())
 		begin := time.Now()
-		waiter.send("lock", "permit", name)
-		waiter.ok("lock")
+		waiter.Send("lock", "permit", name)
+		waiter.OK("lock")
 		if took := time.Since(begin); took < lease-time.Second || took > long/2 {
 			w.t.Errorf("a permit of %v passed on after %v", lease, took)
 		}
-		holder.must("lost", "unlock")
-		waiter.do("unlock")
-		if n := holder.do("permits", "permit", name); n != "1" {
+		holder.Must("lost", "unlock")
+		waiter.Do("unlock")
+		if n := holder.Do("permits", "permit", name); n != "1" {
 			w.t.Errorf("%s permits are free, want 1", n)
 		}
 	})
@@ -136,14 +138,14 @@ func TestStranger(t *testing.T) {
 		for _, kind := range []string{"mutex", "fair", "fenced", "read", "write"} {
 			name := w.name(kind)
 			holder, stranger := w.actor(w.ours(), kind+"-holder", long), w.actor(w.java(), kind+"-stranger", long)
-			holder.do("lock", kind, name)
-			stranger.must("lost", "strange", kind, name)
-			if locked := stranger.do("locked", kind, name); locked != "true" {
+			holder.Do("lock", kind, name)
+			stranger.Must("lost", "strange", kind, name)
+			if locked := stranger.Do("locked", kind, name); locked != "true" {
 				w.t.Errorf("%s: locked is %s for the other side", kind, locked)
 			}
-			holder.do("held")
-			holder.do("unlock")
-			if locked := stranger.do("locked", kind, name); locked != "false" {
+			holder.Do("held")
+			holder.Do("unlock")
+			if locked := stranger.Do("locked", kind, name); locked != "false" {
 				w.t.Errorf("%s: locked is %s after unlock", kind, locked)
 			}
 		}
@@ -160,13 +162,13 @@ func TestForceUnlock(t *testing.T) {
 				title := named(d) + "-" + kind
 				name := w.name(title)
 				holder, other := w.actor(d.first, title+"-holder", short), w.actor(d.other, title+"-other", long)
-				holder.do("lock", kind, name)
-				if done := other.do("force", kind, name); done != "true" {
+				holder.Do("lock", kind, name)
+				if done := other.Do("force", kind, name); done != "true" {
 					w.t.Fatalf("%s: forceUnlock says %s", title, done)
 				}
 				told := eventually(func() bool {
-					holder.send("held")
-					return strings.HasPrefix(holder.reply(), "lost")
+					holder.Send("held")
+					return strings.HasPrefix(holder.Reply(), "lost")
 				})
 				if !told {
 					w.t.Errorf("%s: the holder is not told of its loss", title)
@@ -175,12 +177,12 @@ func TestForceUnlock(t *testing.T) {
 				if kind != "read" {
 					next = kind
 				}
-				other.do("lock", next, name)
-				holder.must("lost", "unlock")
+				other.Do("lock", next, name)
+				holder.Must("lost", "unlock")
 				if w.left(name) == 0 {
 					w.t.Errorf("%s: the unlock of a former holder has freed the lock of the next one", title)
 				}
-				other.do("unlock")
+				other.Do("unlock")
 			}
 		}
 	})

@@ -3,6 +3,8 @@ package redisson
 import (
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // A waiter in the queue of a fair lock that dies delays those behind it, but not for ever. One of
@@ -19,17 +21,17 @@ func TestFairWaiterDies(t *testing.T) {
 				holder, behind := w.actor(d.other, "holder", short), w.actor(d.other, "behind", long)
 				doomed := d.first.start(t)
 				const wait = 10 * time.Second
-				holder.do("lock", "fair", name)
-				w.actorAt(doomed, "doomed", short).send("try", "fair", name, wait.Milliseconds())
+				holder.Do("lock", "fair", name)
+				w.actorAt(doomed, "doomed", short).Send("try", "fair", name, wait.Milliseconds())
 				w.waiting("fair", name, 1)
-				behind.send("lock", "fair", name)
+				behind.Send("lock", "fair", name)
 				w.waiting("fair", name, 2)
-				doomed.kill()
+				doomed.Kill()
 				begin := time.Now()
-				holder.do("unlock")
-				behind.ok("lock")
+				holder.Do("unlock")
+				behind.OK("lock")
 				t.Logf("%s came in after %v", behind, time.Since(begin).Round(time.Millisecond))
-				behind.do("unlock")
+				behind.Do("unlock")
 			})
 		}
 	})
@@ -43,18 +45,18 @@ func TestFairLongWait(t *testing.T) {
 		name := w.name("fair")
 		holder := w.actor(w.java(), "holder", long)
 		line := []*actor{w.actor(w.ours(), "b", long), w.actor(w.java(), "c", long), w.actor(w.ours(), "d", long)}
-		holder.do("lock", "fair", name)
+		holder.Do("lock", "fair", name)
 		for i, a := range line {
-			a.send("lock", "fair", name)
+			a.Send("lock", "fair", name)
 			w.waiting("fair", name, i+1)
 		}
 		time.Sleep(short)
 		for i, a := range line {
-			holder.do("unlock")
-			a.ok("lock")
-			mustWait("another one has it", line[i+1:]...)
+			holder.Do("unlock")
+			a.OK("lock")
+			remote.MustWait("another one has it", line[i+1:]...)
 			holder = a
 		}
-		holder.do("unlock")
+		holder.Do("unlock")
 	})
 }

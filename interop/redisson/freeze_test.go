@@ -31,32 +31,28 @@ func (w *world) frozenHolder(d direction) {
 	holders, waiters := map[string]*actor{}, map[string]*actor{}
 	for _, kind := range kinds {
 		holders[kind], waiters[kind] = w.actorAt(frozen, kind, short), w.actor(d.other, kind, long)
-		holders[kind].do("lock", kind, w.name(kind))
-		waiters[kind].send("lock", strings.Replace(kind, "read", "write", 1), w.name(kind))
+		holders[kind].Do("lock", kind, w.name(kind))
+		waiters[kind].Send("lock", strings.Replace(kind, "read", "write", 1), w.name(kind))
 	}
-	if err := frozen.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		w.t.Fatal(err)
-	}
+	frozen.Signal(syscall.SIGSTOP)
 	for _, kind := range kinds {
-		waiters[kind].ok("lock")
+		waiters[kind].OK("lock")
 	}
-	if err := frozen.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		w.t.Fatal(err)
-	}
+	frozen.Signal(syscall.SIGCONT)
 	for _, kind := range kinds {
 		told := eventually(func() bool {
-			holders[kind].send("held")
-			return strings.HasPrefix(holders[kind].reply(), "lost")
+			holders[kind].Send("held")
+			return strings.HasPrefix(holders[kind].Reply(), "lost")
 		})
 		if !told {
 			w.t.Errorf("%s: the holder is not told of its loss", kind)
 		}
-		holders[kind].must("lost", "unlock")
-		waiters[kind].do("held")
+		holders[kind].Must("lost", "unlock")
+		waiters[kind].Do("held")
 		if w.left(w.name(kind)) == 0 {
 			w.t.Errorf("%s: the unlock of a former holder has freed the lock of the next one", kind)
 		}
-		waiters[kind].do("unlock")
+		waiters[kind].Do("unlock")
 	}
 }
 
@@ -74,19 +70,19 @@ func TestCutSubscription(t *testing.T) {
 			name := w.name(kind)
 			holder, waiter := w.actor(w.java(), kind+"-holder", long), w.actor(w.ours(), kind+"-waiter", long)
 			if kind == "semaphore" || kind == "permit" {
-				holder.do("setpermits", kind, name, 1)
+				holder.Do("setpermits", kind, name, 1)
 			}
-			holder.do("lock", kind, name)
-			waiter.send("lock", kind, name)
+			holder.Do("lock", kind, name)
+			waiter.Send("lock", kind, name)
 			w.waiting(kind, name, 1)
 			if err := w.observer.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err(); err != nil {
 				t.Fatal(err)
 			}
 			begin := time.Now()
-			holder.do("unlock")
-			waiter.ok("lock")
+			holder.Do("unlock")
+			waiter.OK("lock")
 			t.Logf("%s: the waiter came in after %v", kind, time.Since(begin).Round(time.Millisecond))
-			waiter.do("unlock")
+			waiter.Do("unlock")
 		}
 	}
 }

@@ -21,17 +21,17 @@ func TestForceUnlockIsHeard(t *testing.T) {
 		holders := map[string]*actor{}
 		for _, kind := range kinds {
 			holders[kind] = w.actor(w.ours(), kind, ttl)
-			holders[kind].do("lock", kind, w.name(kind))
+			holders[kind].Do("lock", kind, w.name(kind))
 		}
 		for _, kind := range kinds {
 			w.waiting(kind, w.name(kind), 1) // the holder listens
 			began := time.Now()
-			if done := forcer.do("force", kind, w.name(kind)); done != "true" {
+			if done := forcer.Do("force", kind, w.name(kind)); done != "true" {
 				w.t.Fatalf("%s: forceUnlock says %s", kind, done)
 			}
 			told := eventually(func() bool {
-				holders[kind].send("held")
-				return strings.HasPrefix(holders[kind].reply(), "lost")
+				holders[kind].Send("held")
+				return strings.HasPrefix(holders[kind].Reply(), "lost")
 			})
 			if !told {
 				w.t.Errorf("%s: the holder has not heard of its loss", kind)
@@ -39,7 +39,7 @@ func TestForceUnlockIsHeard(t *testing.T) {
 			w.t.Logf("%s: heard within %v", kind, time.Since(began).Round(time.Millisecond))
 			delete(holders, kind)
 			for other, a := range holders {
-				if r := a.do("held"); r != "" {
+				if r := a.Do("held"); r != "" {
 					w.t.Errorf("%s: %s after the end of %s", other, r, kind)
 				}
 			}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // A lease without a watchdog, which only Redisson has, ends without a message. The waiter of the
@@ -20,24 +22,24 @@ func TestLeaseEnds(t *testing.T) {
 			name := w.name(kind)
 			holder, waiter := w.actor(w.java(), kind+"-holder", long), w.actor(w.ours(), kind, long)
 			// Not lock: Redisson's lockAndGetToken(lease, unit) ignores the lease.
-			holder.do("try", kind, name, limit.Milliseconds(), lease.Milliseconds())
+			holder.Do("try", kind, name, limit.Milliseconds(), lease.Milliseconds())
 			over[kind] = time.Now().Add(w.left(name))
 			wanted := kind
 			if kind == "read" {
 				wanted = "write"
 			}
-			waiter.send("lock", wanted, name)
+			waiter.Send("lock", wanted, name)
 			waiters = append(waiters, waiter)
 		}
 		for _, a := range waiters {
-			a.ok("lock")
-			if early := time.Until(over[a.name]); early > 100*time.Millisecond {
-				w.t.Errorf("%s: the lock passed on %v before the end of the lease", a.name, early)
+			a.OK("lock")
+			if early := time.Until(over[a.Name]); early > 100*time.Millisecond {
+				w.t.Errorf("%s: the lock passed on %v before the end of the lease", a.Name, early)
 			}
-			if late := time.Since(over[a.name]); late > long/2 {
-				w.t.Errorf("%s: the lock passed on %v after the end of the lease", a.name, late)
+			if late := time.Since(over[a.Name]); late > long/2 {
+				w.t.Errorf("%s: the lock passed on %v after the end of the lease", a.Name, late)
 			}
-			a.do("unlock")
+			a.Do("unlock")
 		}
 	})
 }
@@ -52,15 +54,15 @@ func TestReentrant(t *testing.T) {
 			if kind == "read" {
 				wanted = "write"
 			}
-			holder.do("lock", kind, name)
-			holder.do("lock", kind, name)
-			waiter.send("lock", wanted, name)
+			holder.Do("lock", kind, name)
+			holder.Do("lock", kind, name)
+			waiter.Send("lock", wanted, name)
 			w.waiting(wanted, name, 1)
-			holder.do("unlock")
-			mustWait("the holder has given it back once of twice", waiter)
-			holder.do("unlock")
-			waiter.ok("lock")
-			waiter.do("unlock")
+			holder.Do("unlock")
+			remote.MustWait("the holder has given it back once of twice", waiter)
+			holder.Do("unlock")
+			waiter.OK("lock")
+			waiter.Do("unlock")
 		}
 	})
 }
@@ -79,24 +81,24 @@ func TestPermitHolderDies(t *testing.T) {
 		for _, kind := range kinds {
 			name := w.name(kind)
 			holder, waiter := w.actorAt(doomed, kind, short), w.actor(w.java(), kind, long)
-			waiter.do("setpermits", kind, name, 2)
+			waiter.Do("setpermits", kind, name, 2)
 			if kind == "permit" && control {
-				holder.do("lock", kind, name, short.Milliseconds())
+				holder.Do("lock", kind, name, short.Milliseconds())
 			} else {
-				holder.do("lock", kind, name, 0, 2)
+				holder.Do("lock", kind, name, 0, 2)
 			}
 			if !control {
-				waiter.mustBeBusy(kind, name)
+				mustBeBusy(waiter, kind, name)
 			}
 			waiters = append(waiters, waiter)
 		}
-		doomed.kill()
+		doomed.Kill()
 		for _, a := range waiters {
-			if a.name == "semaphore" {
-				w.actor(w.ours(), "user", long).must("ok", "lock", "semaphore", w.name("semaphore"))
+			if a.Name == "semaphore" {
+				w.actor(w.ours(), "user", long).Must("ok", "lock", "semaphore", w.name("semaphore"))
 			}
-			a.do("lock", a.name, w.name(a.name))
-			a.do("unlock")
+			a.Do("lock", a.Name, w.name(a.Name))
+			a.Do("unlock")
 		}
 	})
 }
@@ -117,13 +119,13 @@ func TestNames(t *testing.T) {
 		}
 		for i, text := range refused {
 			if ours := w.actor(w.ours(), fmt.Sprint("refused", i), long); !control {
-				ours.must("error", "try", "mutex", text, 0)
-				ours.must("error", "try", "permit", text, 0)
-				ours.must("error", "setcount", text, 1)
+				ours.Must("error", "try", "mutex", text, 0)
+				ours.Must("error", "try", "permit", text, 0)
+				ours.Must("error", "setcount", text, 1)
 			}
 		}
 		if w.place.name != "server" && !control {
-			w.actor(w.ours(), "latch", long).must("error", "setcount", "{tag}latch", 1)
+			w.actor(w.ours(), "latch", long).Must("error", "setcount", "{tag}latch", 1)
 		}
 	})
 }
@@ -133,22 +135,22 @@ func (w *world) sameName(name, kind, title string) {
 	w.t.Helper()
 	java, ours := w.actor(w.java(), "java"+title, long), w.actor(w.ours(), "ours"+title, long)
 	if kind == "permit" {
-		java.do("setpermits", kind, name, 1)
+		java.Do("setpermits", kind, name, 1)
 	}
 	holder, waiter := java, ours
-	holder.do("lock", kind, name)
+	holder.Do("lock", kind, name)
 	for range 2 {
-		waiter.mustBeBusy(kind, name)
-		waiter.send("lock", kind, name)
+		mustBeBusy(waiter, kind, name)
+		waiter.Send("lock", kind, name)
 		begin := time.Now()
-		holder.do("unlock")
-		waiter.ok("lock")
+		holder.Do("unlock")
+		waiter.OK("lock")
 		if took := time.Since(begin); took > long/2 {
 			w.t.Errorf("%s %s: %s came in after %v", kind, name, waiter, took)
 		}
 		holder, waiter = waiter, holder
 	}
-	holder.do("unlock")
+	holder.Do("unlock")
 }
 
 // A name has one kind.
@@ -161,17 +163,17 @@ func TestKinds(t *testing.T) {
 		for _, held := range []string{"mutex", "write", "read", "permit"} {
 			name := w.name(held)
 			if held == "permit" {
-				java.do("setpermits", held, name, 1)
+				java.Do("setpermits", held, name, 1)
 			}
-			java.do("lock", held, name)
+			java.Do("lock", held, name)
 			for _, wanted := range []string{"mutex", "write", "read", "permit"} {
 				rw := held == "write" || held == "read"
 				if held == wanted || rw && (wanted == "write" || wanted == "read") {
 					continue
 				}
-				ours.must("error", "try", wanted, name, 0)
+				ours.Must("error", "try", wanted, name, 0)
 			}
-			java.do("unlock")
+			java.Do("unlock")
 		}
 	})
 }
@@ -185,12 +187,12 @@ func TestLatchRemoved(t *testing.T) {
 		for _, d := range w.directions() {
 			name := w.name(named(d))
 			remover, waiter := w.actor(d.first, named(d)+"-remover", long), w.actor(d.other, named(d)+"-waiter", long)
-			remover.do("setcount", name, 1)
-			waiter.send("await", name, limit.Milliseconds())
+			remover.Do("setcount", name, 1)
+			waiter.Send("await", name, limit.Milliseconds())
 			w.waiting("latch", name, 1)
-			remover.do("drop", name)
+			remover.Do("drop", name)
 			begin := time.Now()
-			waiter.ok("await")
+			waiter.OK("await")
 			w.t.Logf("%s: woken after %v", d.name, time.Since(begin).Round(time.Millisecond))
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 const (
@@ -23,13 +24,13 @@ const (
 	// short is one for locks that must expire.
 	short = 8 * time.Second
 	// limit is how long a test waits for an event that must happen.
-	limit = 2 * time.Minute
+	limit = remote.Limit
 )
 
 // TestMain runs the tests, or one worker: the test binary is its own worker program.
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
-		serve()
+		remote.Serve(func(name string) func(remote.Command) (string, error) { return (&worker{name: name}).command })
 		return
 	}
 	goleak.VerifyTestMain(testenv.Suite{M: m})

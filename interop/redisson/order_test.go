@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // A fair lock has one queue for both sides: each release lets in exactly the next one.
@@ -14,22 +16,22 @@ func TestFairOrder(t *testing.T) {
 		for i, s := range []*side{w.java(), w.ours(), w.java(), w.ours(), w.ours(), w.java()} {
 			line = append(line, w.actor(s, fmt.Sprint("a", i), long))
 		}
-		line[0].do("lock", "fair", name)
+		line[0].Do("lock", "fair", name)
 		for i, a := range line[1:] {
-			a.send("lock", "fair", name)
+			a.Send("lock", "fair", name)
 			w.waiting("fair", name, i+1)
 		}
 		begin := time.Now()
 		for i, a := range line {
 			if i > 0 {
-				a.ok("lock")
+				a.OK("lock")
 				if took := time.Since(begin); took > long/2 {
 					w.t.Errorf("%s came in %v after a release by %s", a, took, line[i-1])
 				}
 			}
-			mustWait(fmt.Sprint(a, " holds it"), line[i+1:]...)
+			remote.MustWait(fmt.Sprint(a, " holds it"), line[i+1:]...)
 			begin = time.Now()
-			a.do("unlock")
+			a.Do("unlock")
 		}
 	})
 }
@@ -42,17 +44,17 @@ func TestReadersTogether(t *testing.T) {
 			name := w.name(title)
 			first, second := w.actor(d.first, title+"-first", long), w.actor(d.other, title+"-second", long)
 			writer := w.actor(d.other, title+"-writer", long)
-			first.do("lock", "read", name)
-			second.do("lock", "read", name)
-			writer.send("lock", "write", name)
+			first.Do("lock", "read", name)
+			second.Do("lock", "read", name)
+			writer.Send("lock", "write", name)
 			w.waiting("write", name, 1)
-			first.do("unlock")
-			mustWait("a reader of its own side is left", writer)
-			first.mustBeBusy("write", name)
-			second.do("unlock")
-			writer.ok("lock")
-			first.mustBeBusy("read", name)
-			writer.do("unlock")
+			first.Do("unlock")
+			remote.MustWait("a reader of its own side is left", writer)
+			mustBeBusy(first, "write", name)
+			second.Do("unlock")
+			writer.OK("lock")
+			mustBeBusy(first, "read", name)
+			writer.Do("unlock")
 		}
 	})
 }
@@ -64,20 +66,20 @@ func TestReadersLeases(t *testing.T) {
 			title := named(d)
 			name := w.name(title)
 			short1, long1 := w.actor(d.first, title+"-short", short), w.actor(d.other, title+"-long", long)
-			short1.do("lock", "read", name)
-			long1.do("lock", "read", name)
+			short1.Do("lock", "read", name)
+			long1.Do("lock", "read", name)
 			if left := w.left(name); left < long/2 {
 				w.t.Errorf("%s: with a reader of %v the lock lives on for %v only", title, long, left)
 			}
-			long1.do("unlock")
+			long1.Do("unlock")
 			if left := w.left(name); left == 0 || left > short {
 				w.t.Errorf("%s: with a reader of %v the lock lives on for %v", title, short, left)
 			}
-			short1.do("held")
-			long1.mustBeBusy("write", name)
-			short1.do("unlock")
-			long1.do("lock", "write", name)
-			long1.do("unlock")
+			short1.Do("held")
+			mustBeBusy(long1, "write", name)
+			short1.Do("unlock")
+			long1.Do("lock", "write", name)
+			long1.Do("unlock")
 		}
 	})
 }
@@ -98,26 +100,26 @@ func TestDowngrade(t *testing.T) {
 			}
 			holder := w.actor(d.first, title+"-holder", ttl)
 			reader, writer := w.actor(d.other, title+"-reader", long), w.actor(d.other, title+"-writer", long)
-			holder.do("lock", "write", name)
-			reader.mustBeBusy("read", name)
-			reader.send("lock", "read", name)
+			holder.Do("lock", "write", name)
+			mustBeBusy(reader, "read", name)
+			reader.Send("lock", "read", name)
 			w.waiting("read", name, 1)
-			mustWait("a writer has it", reader)
+			remote.MustWait("a writer has it", reader)
 			begin := time.Now()
-			holder.do("downgrade")
-			reader.ok("lock")
+			holder.Do("downgrade")
+			reader.OK("lock")
 			if took := time.Since(begin); took > bound {
 				w.t.Errorf("%s: the reader came in after %v", title, took)
 			} else {
 				w.t.Logf("%s: the reader came in after %v", title, took.Round(time.Millisecond))
 			}
-			holder.do("held")
-			writer.mustBeBusy("write", name)
-			reader.do("unlock")
-			writer.mustBeBusy("write", name)
-			holder.do("unlock")
-			writer.do("lock", "write", name)
-			writer.do("unlock")
+			holder.Do("held")
+			mustBeBusy(writer, "write", name)
+			reader.Do("unlock")
+			mustBeBusy(writer, "write", name)
+			holder.Do("unlock")
+			writer.Do("lock", "write", name)
+			writer.Do("unlock")
 		}
 	})
 }
@@ -131,27 +133,27 @@ func TestPermits(t *testing.T) {
 			for i, s := range []*side{w.java(), w.ours(), w.java(), w.ours()} {
 				line = append(line, w.actor(s, fmt.Sprint(kind, i), long))
 			}
-			line[0].do("setpermits", kind, name, 2)
-			line[0].do("lock", kind, name)
-			line[1].do("lock", kind, name)
-			if n := line[2].do("permits", kind, name); n != "0" {
+			line[0].Do("setpermits", kind, name, 2)
+			line[0].Do("lock", kind, name)
+			line[1].Do("lock", kind, name)
+			if n := line[2].Do("permits", kind, name); n != "0" {
 				w.t.Errorf("%s: %s permits are free, want 0", kind, n)
 			}
 			for _, a := range line[2:] {
-				a.mustBeBusy(kind, name)
-				a.send("lock", kind, name)
+				mustBeBusy(a, kind, name)
+				a.Send("lock", kind, name)
 			}
 			w.waiting(kind, name, 2)
-			mustWait("both permits are taken", line[2:]...)
-			line[1].do("unlock")
+			remote.MustWait("both permits are taken", line[2:]...)
+			line[1].Do("unlock")
 			next := first(line[2:]...)
-			mustWait("both permits are taken", line[2:]...)
-			line[0].do("unlock")
+			remote.MustWait("both permits are taken", line[2:]...)
+			line[0].Do("unlock")
 			first(line[2:]...)
 			for _, a := range line[2:] {
-				a.do("unlock")
+				a.Do("unlock")
 			}
-			if n := line[0].do("permits", kind, name); n != "2" {
+			if n := line[0].Do("permits", kind, name); n != "2" {
 				w.t.Errorf("%s: %s permits are free at the end, want 2; %s was first", kind, n, next)
 			}
 		}
@@ -163,16 +165,16 @@ func TestManyPermits(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
 		name := w.name("many")
 		java, golang := w.actor(w.java(), "java", long), w.actor(w.ours(), "ours", long)
-		java.do("setpermits", "semaphore", name, 5)
-		golang.do("lock", "semaphore", name, 0, 3)
-		java.must("busy", "try", "semaphore", name, 0, 0, 3)
-		java.do("lock", "semaphore", name, 0, 2)
-		if n := java.do("permits", "semaphore", name); n != "0" {
+		java.Do("setpermits", "semaphore", name, 5)
+		golang.Do("lock", "semaphore", name, 0, 3)
+		java.Must("busy", "try", "semaphore", name, 0, 0, 3)
+		java.Do("lock", "semaphore", name, 0, 2)
+		if n := java.Do("permits", "semaphore", name); n != "0" {
 			w.t.Errorf("%s permits are free, want 0", n)
 		}
-		java.do("unlock")
-		golang.do("unlock")
-		if n := java.do("permits", "semaphore", name); n != "5" {
+		java.Do("unlock")
+		golang.Do("unlock")
+		if n := java.Do("permits", "semaphore", name); n != "5" {
 			w.t.Errorf("%s permits are free, want 5", n)
 		}
 	})
@@ -183,16 +185,16 @@ func first(waiters ...*actor) *actor {
 	var got *actor
 	if !eventually(func() bool {
 		for _, a := range waiters {
-			if len(a.replies) > 0 {
+			if a.Answered() {
 				got = a
 			}
 		}
 		return got != nil
 	}) {
-		waiters[0].t.Helper()
-		waiters[0].t.Fatalf("none of %s gets the lock", waiters)
+		waiters[0].T.Helper()
+		waiters[0].T.Fatalf("none of %s gets the lock", waiters)
 	}
-	got.ok("lock")
+	got.OK("lock")
 	return got
 }
 
@@ -204,30 +206,30 @@ func TestLatch(t *testing.T) {
 			name := w.name(title)
 			first, other := w.actor(d.first, title+"-first", long), w.actor(d.other, title+"-other", long)
 			waiter1, waiter2 := w.actor(d.first, title+"-waiter1", long), w.actor(d.other, title+"-waiter2", long)
-			if created := first.do("setcount", name, 3); created != "true" {
+			if created := first.Do("setcount", name, 3); created != "true" {
 				w.t.Fatalf("%s: trySetCount says %s", title, created)
 			}
-			if created := other.do("setcount", name, 5); created != "false" {
+			if created := other.Do("setcount", name, 5); created != "false" {
 				w.t.Errorf("%s: trySetCount of a latch that exists says %s", title, created)
 			}
-			waiter1.send("await", name, limit.Milliseconds())
-			waiter2.send("await", name, limit.Milliseconds())
+			waiter1.Send("await", name, limit.Milliseconds())
+			waiter2.Send("await", name, limit.Milliseconds())
 			w.waiting("latch", name, 2)
-			first.do("down", name)
-			other.do("down", name)
-			mustWait("the count is 1", waiter1, waiter2)
-			if n := w.actor(w.java(), title+"-count", long).do("count", name); n != "1" {
+			first.Do("down", name)
+			other.Do("down", name)
+			remote.MustWait("the count is 1", waiter1, waiter2)
+			if n := w.actor(w.java(), title+"-count", long).Do("count", name); n != "1" {
 				w.t.Errorf("%s: the count is %s, want 1", title, n)
 			}
-			first.must("busy", "await", name, 100)
+			first.Must("busy", "await", name, 100)
 			begin := time.Now()
-			other.do("down", name)
-			waiter1.ok("await")
-			waiter2.ok("await")
+			other.Do("down", name)
+			waiter1.OK("await")
+			waiter2.OK("await")
 			if took := time.Since(begin); took > long/2 {
 				w.t.Errorf("%s: the waiters of the latch were woken after %v", title, took)
 			}
-			first.do("await", name, 1000)
+			first.Do("await", name, 1000)
 		}
 	})
 }
@@ -239,22 +241,22 @@ func TestMulti(t *testing.T) {
 			title := named(d)
 			a, b, c := w.name(title+"-a"), w.name(title+"-b"), w.name(title+"-c")
 			first, other := w.actor(d.first, title+"-first", long), w.actor(d.other, title+"-other", long)
-			first.do("lock", "multi", a+","+b+","+c)
+			first.Do("lock", "multi", a+","+b+","+c)
 			for _, name := range []string{a, b, c} {
-				other.mustBeBusy("mutex", name)
+				mustBeBusy(other, "mutex", name)
 			}
-			other.mustBeBusy("multi", b+","+c)
-			other.send("lock", "mutex", b)
+			mustBeBusy(other, "multi", b+","+c)
+			other.Send("lock", "mutex", b)
 			w.waiting("mutex", b, 1)
-			mustWait("the other side has all three", other)
-			first.do("unlock")
-			other.ok("lock")
-			first.mustBeBusy("multi", a+","+b)
-			first.do("lock", "mutex", a) // the attempt has left nothing
-			first.do("unlock")
-			other.do("unlock")
-			other.do("lock", "multi", a+","+b+","+c)
-			other.do("unlock")
+			remote.MustWait("the other side has all three", other)
+			first.Do("unlock")
+			other.OK("lock")
+			mustBeBusy(first, "multi", a+","+b)
+			first.Do("lock", "mutex", a) // the attempt has left nothing
+			first.Do("unlock")
+			other.Do("unlock")
+			other.Do("lock", "multi", a+","+b+","+c)
+			other.Do("unlock")
 		}
 	})
 }
@@ -268,17 +270,17 @@ func TestTokens(t *testing.T) {
 		for i := range 10 {
 			a := []*actor{java, golang}[i%2]
 			token := 0
-			if _, err := fmt.Sscan(a.do("lock", "fenced", name), &token); err != nil {
+			if _, err := fmt.Sscan(a.Do("lock", "fenced", name), &token); err != nil {
 				w.t.Fatal(err)
 			}
 			if token <= last {
 				w.t.Errorf("%s got the token %d after %d", a, token, last)
 			}
 			last = token
-			if now := java.do("token", name); now != fmt.Sprint(token) {
+			if now := java.Do("token", name); now != fmt.Sprint(token) {
 				w.t.Errorf("getToken says %s, %s has %d", now, a, token)
 			}
-			a.do("unlock")
+			a.Do("unlock")
 		}
 	})
 }

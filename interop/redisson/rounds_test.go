@@ -42,7 +42,7 @@ func (w *world) contest(kind string, limit int, ttl time.Duration, two func(*sid
 	c := &contest{w: w, kind: kind, limit: limit, sides: map[string]string{}}
 	for _, s := range []*side{w.java(), w.ours()} {
 		for i, p := range two(s, w.t) {
-			c.sides[strconv.Itoa(p.cmd.Process.Pid)] = s.name
+			c.sides[strconv.Itoa(p.PID())] = s.name
 			c.actors = append(c.actors, w.actorAt(p, fmt.Sprint(kind, i), ttl))
 		}
 	}
@@ -66,14 +66,14 @@ func (c *contest) start(name string, n int) {
 	t := c.w.t
 	t.Helper()
 	if c.kind == "semaphore" || c.kind == "permit" {
-		c.actors[0].do("setpermits", c.kind, name, c.limit)
+		c.actors[0].Do("setpermits", c.kind, name, c.limit)
 	}
 	key := "contest:" + name
 	if err := c.w.judge.Set(t.Context(), key+":counter", 0, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range c.actors {
-		a.send("rounds", c.kind, name, n, c.w.judge.Options().Addr, key)
+		a.Send("rounds", c.kind, name, n, c.w.judge.Options().Addr, key)
 	}
 }
 
@@ -121,20 +121,20 @@ func (c *contest) entries(name string) []string {
 // answers returns the actors' answers, which must all be "ok". The first other answer fails the
 // test: the other actors may then wait for ever.
 func answers(actors []*actor) []string {
-	t := actors[0].t
+	t := actors[0].T
 	t.Helper()
 	all := make([]string, len(actors))
 	left := len(actors)
 	var dead *actor
 	ok := eventually(func() bool {
 		for i, a := range actors {
-			if len(a.replies) > 0 {
-				all[i] = a.ok("rounds")
+			if a.Answered() {
+				all[i] = a.OK("rounds")
 				left--
 				continue
 			}
 			select {
-			case <-a.p.done:
+			case <-a.Process.Done():
 				dead = a
 			default:
 			}
@@ -142,7 +142,7 @@ func answers(actors []*actor) []string {
 		return left == 0 || dead != nil
 	})
 	if left > 0 && dead != nil {
-		t.Fatalf("%s: the process has ended\n%s", dead, dead.p.ended())
+		t.Fatalf("%s: the process has ended\n%s", dead, dead.Process.Failure())
 	}
 	if !ok {
 		t.Fatalf("%d of %d processes do not end", left, len(actors))
@@ -293,17 +293,17 @@ func TestImpatience(t *testing.T) {
 				w.t.Fatal(err)
 			}
 			if kind == "semaphore" || kind == "permit" {
-				w.actor(w.java(), kind+"-setter", long).do("setpermits", kind, name, 2)
+				w.actor(w.java(), kind+"-setter", long).Do("setpermits", kind, name, 2)
 			}
 			sides := map[string]string{}
 			var actors []*actor
 			for _, s := range []*side{w.java(), w.ours()} {
 				for i, shared := range s.shared {
 					p := shared(w.t)
-					sides[strconv.Itoa(p.cmd.Process.Pid)] = s.name
+					sides[strconv.Itoa(p.PID())] = s.name
 					for j := range 3 {
 						a := w.actorAt(p, fmt.Sprintf("%s-%d-%d", kind, i, j), long)
-						a.send("rounds", kind, name, rounds, w.judge.Options().Addr, key, 12)
+						a.Send("rounds", kind, name, rounds, w.judge.Options().Addr, key, 12)
 						actors = append(actors, a)
 					}
 				}
@@ -320,10 +320,10 @@ func TestImpatience(t *testing.T) {
 			w.t.Logf("%s: %d grants in %d rounds, %+v", kind, len(log)/2, len(actors)*rounds, v)
 			for _, a := range []*actor{actors[0], actors[len(actors)-1]} {
 				last := strings.Replace(kind, "rw", "write", 1)
-				a.do("lock", last, name)
-				a.do("unlock")
+				a.Do("lock", last, name)
+				a.Do("unlock")
 				if last == "permit" || last == "semaphore" {
-					if free := actors[0].do("permits", kind, name); free != "2" {
+					if free := actors[0].Do("permits", kind, name); free != "2" {
 						w.t.Errorf("%s: %s permits are free at the end, want 2", kind, free)
 					}
 				}
@@ -344,12 +344,12 @@ func TestRoundsCanFail(t *testing.T) {
 		if err := w.judge.RPush(t.Context(), key+":log", "enter mutex 1.other 0 -").Err(); err != nil {
 			t.Fatal(err)
 		}
-		w.actorAt(p, fmt.Sprint("intruder", i), long).do("enter", "mutex", w.judge.Options().Addr, key)
+		w.actorAt(p, fmt.Sprint("intruder", i), long).Do("enter", "mutex", w.judge.Options().Addr, key)
 		log, err := w.judge.LRange(t.Context(), key+":log", 0, -1).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		sides := map[string]string{"1": "other", strconv.Itoa(p.cmd.Process.Pid): s.name}
+		sides := map[string]string{"1": "other", strconv.Itoa(p.PID()): s.name}
 		if v, err := judge.Read(strings.Join(log, "\n"), sides, 1); err == nil {
 			t.Errorf("%s came in while another one was inside, and the judge says %+v:\n%s", s.name, v, log)
 		}

@@ -44,7 +44,7 @@ func (c *topology) move() {
 // busy reports whether all actors are still at work.
 func (c *contest) busy() bool {
 	for _, a := range c.actors {
-		if len(a.replies) > 0 {
+		if a.Answered() {
 			return false
 		}
 	}
@@ -59,12 +59,12 @@ func (c *topology) checkDisturbed(losses int) {
 	t.Helper()
 	lost := 0
 	for _, a := range c.actors {
-		switch r := a.reply(); {
+		switch r := a.Reply(); {
 		case strings.HasPrefix(r, "ok"):
 		case strings.HasPrefix(r, "lost"):
 			t.Logf("%s: %s", a, r)
 			lost++
-		case a.p.side == c.w.ours().name && !control:
+		case a.Process.Side == c.w.ours().name && !control:
 			t.Errorf("%s: %s", a, r)
 		default:
 			t.Logf("%s: %s", a, r)

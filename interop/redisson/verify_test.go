@@ -48,7 +48,7 @@ func TestVerify(t *testing.T) {
 
 // verify runs holdfast verify beside workers with a kind of lock.
 func verify(t *testing.T, holdfast, url, restart, release, kind string) {
-	classPath, err := javaClassPath(release)
+	classPath, err := program(release).ClassPath()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // A release by one side wakes a waiter of the other side, long before the lease is over.
@@ -30,20 +32,20 @@ func (w *world) wake(d direction, held, wanted string) {
 	name := w.name("wake")
 	holder, waiter := w.actor(d.first, "holder", long), w.actor(d.other, "waiter", long)
 	if held == "semaphore" || held == "permit" {
-		holder.do("setpermits", held, name, 1)
+		holder.Do("setpermits", held, name, 1)
 	}
 	var waits []time.Duration
 	for range 5 {
-		holder.do("lock", held, name)
-		waiter.mustBeBusy(wanted, name)
-		waiter.send("lock", wanted, name)
+		holder.Do("lock", held, name)
+		mustBeBusy(waiter, wanted, name)
+		waiter.Send("lock", wanted, name)
 		w.waiting(wanted, name, 1)
-		mustWait("the other side has it", waiter)
+		remote.MustWait("the other side has it", waiter)
 		begin := time.Now()
-		holder.do("unlock")
-		waiter.ok("lock")
+		holder.Do("unlock")
+		waiter.OK("lock")
 		waits = append(waits, time.Since(begin))
-		waiter.do("unlock")
+		waiter.Do("unlock")
 	}
 	if m := median(waits); m > promptly {
 		w.t.Errorf("the waiter was woken after %v", waits)
@@ -61,19 +63,19 @@ func TestGivingUp(t *testing.T) {
 				holder, waiter := w.actor(d.first, title+"-holder", long), w.actor(d.other, title+"-waiter", long)
 				late := w.actor(d.first, title+"-late", long)
 				if kind == "semaphore" || kind == "permit" {
-					holder.do("setpermits", kind, name, 1)
+					holder.Do("setpermits", kind, name, 1)
 				}
-				holder.do("lock", kind, name)
-				waiter.must("busy", "try", kind, name, 300)
-				late.send("lock", kind, name)
+				holder.Do("lock", kind, name)
+				waiter.Must("busy", "try", kind, name, 300)
+				late.Send("lock", kind, name)
 				w.waiting(kind, name, 1)
 				begin := time.Now()
-				holder.do("unlock")
-				late.ok("lock")
+				holder.Do("unlock")
+				late.OK("lock")
 				if took := time.Since(begin); took > long/2 {
 					w.t.Errorf("%s: a waiter came in %v after a release", title, took)
 				}
-				late.do("unlock")
+				late.Do("unlock")
 			}
 		}
 	})
@@ -85,15 +87,15 @@ func TestChannels(t *testing.T) {
 	each(t, everywhere, func(w *world) {
 		name := w.name("mutex")
 		holder, waiter := w.actor(w.java(), "holder", long), w.actor(w.java(), "waiter", long)
-		holder.do("lock", "mutex", name)
-		waiter.send("lock", "mutex", name)
+		holder.Do("lock", "mutex", name)
+		waiter.Send("lock", "mutex", name)
 		w.waiting("mutex", name, 1)
 		plain, sharded := w.subscribers("redisson_lock__channel:{" + name + "}")
 		if (sharded > 0) != (w.place.name == "cluster") || (plain > 0) == (sharded > 0) {
 			w.t.Errorf("Redisson has %d plain and %d sharded subscriptions", plain, sharded)
 		}
-		holder.do("unlock")
-		waiter.ok("lock")
-		waiter.do("unlock")
+		holder.Do("unlock")
+		waiter.OK("lock")
+		waiter.Do("unlock")
 	})
 }

@@ -1,20 +1,17 @@
 package redisson
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/interop/internal/remote"
 )
 
 // workerEnv makes the test binary a worker with holdfast.
@@ -29,38 +26,6 @@ func workerCommand(testing.TB) *exec.Cmd {
 // forever is longer than any test waits for a lock.
 const forever = 2 * time.Minute
 
-// serve is the protocol of the Java program's Main on standard input and output.
-func serve() {
-	actors := map[string]chan []string{}
-	var out sync.Mutex
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		words := strings.Fields(lines.Text())
-		if words[1] == "halt" {
-			break
-		}
-		commands := actors[words[0]]
-		if commands == nil {
-			commands = make(chan []string, 8)
-			actors[words[0]] = commands
-			w := &worker{name: words[0]}
-			go func() {
-				for c := range commands {
-					reply := w.run(c)
-					out.Lock()
-					fmt.Println(w.name, strings.ReplaceAll(reply, "\n", " "))
-					out.Unlock()
-				}
-			}()
-		}
-		commands <- words[1:]
-		if words[1] == "close" {
-			close(commands)
-			delete(actors, words[0])
-		}
-	}
-	os.Exit(0) // its locks stay taken until their leases have expired
-}
-
 // worker is one actor of the protocol.
 type worker struct {
 	name string
@@ -68,32 +33,9 @@ type worker struct {
 	held []held // the latest is the last
 }
 
-func (w *worker) run(c []string) string {
-	reply, err := w.command(c)
-	switch {
-	case errors.Is(err, holdfast.ErrLost):
-		return "lost " + err.Error()
-	case err != nil:
-		return "error " + err.Error()
-	}
-	return reply
-}
-
 // command does the same as run of the Java program's Actor.
-func (w *worker) command(c []string) (string, error) {
-	word := func(i int) string {
-		if i < len(c) {
-			return c[i]
-		}
-		return ""
-	}
-	number := func(i, otherwise int) int {
-		n, err := strconv.Atoi(word(i))
-		if err != nil {
-			return otherwise
-		}
-		return n
-	}
+func (w *worker) command(c remote.Command) (string, error) {
+	word, number := c.Word, c.Number
 	millis := func(i int) time.Duration { return time.Duration(number(i, 0)) * time.Millisecond }
 	switch c[0] {
 	case "connect":

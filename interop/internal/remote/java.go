@@ -1,4 +1,4 @@
-package interop
+package remote
 
 import (
 	"bytes"
@@ -16,15 +16,46 @@ import (
 const javaNeeds = "a JDK 17 or newer, Maven, and a network for the first build " +
 	"(Debian: apt-get install --no-install-recommends maven default-jdk-headless)"
 
-// buildOnce builds the Java program if its sources have changed since the last build. It returns
-// the class path.
-var buildOnce = sync.OnceValues(func() (string, error) {
-	folder, err := filepath.Abs("curator")
+// Java is a program in Java that Maven builds.
+type Java struct {
+	Folder string // has its pom.xml
+	Target string // what the build writes to, below Folder
+	Jar    string // the name of the program's file in Target
+	Maven  string // an argument for Maven, or empty
+}
+
+// built are the class paths of what was built.
+var built struct {
+	sync.Mutex
+	done map[Java]string
+}
+
+// ClassPath builds the program, if its sources have changed since the last build. It returns the
+// class path.
+func (j Java) ClassPath() (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	if classPath, ok := built.done[j]; ok {
+		return classPath, nil
+	}
+	classPath, err := j.build()
 	if err != nil {
 		return "", err
 	}
-	target := filepath.Join(folder, "target")
-	classPath := filepath.Join(target, "interop.jar") + string(os.PathListSeparator) + filepath.Join(target, "lib", "*")
+	if built.done == nil {
+		built.done = map[Java]string{}
+	}
+	built.done[j] = classPath
+	return classPath, nil
+}
+
+func (j Java) build() (string, error) {
+	folder, err := filepath.Abs(j.Folder)
+	if err != nil {
+		return "", err
+	}
+	target := filepath.Join(folder, j.Target)
+	classPath := filepath.Join(target, j.Jar) + string(os.PathListSeparator) + filepath.Join(target, "lib", "*")
 	sum, err := sourceSum(folder)
 	if err != nil {
 		return "", err
@@ -41,7 +72,11 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	var out bytes.Buffer
 	// The first works if Maven has everything.
 	for _, network := range []string{"--offline", "--no-transfer-progress"} {
-		cmd := exec.Command("mvn", "--batch-mode", "--quiet", network, "package")
+		cmd := exec.Command("mvn", "--batch-mode", "--quiet", network, "-Dout="+j.Target)
+		if j.Maven != "" {
+			cmd.Args = append(cmd.Args, j.Maven)
+		}
+		cmd.Args = append(cmd.Args, "package")
 		cmd.Dir, cmd.Stdout, cmd.Stderr = folder, &out, &out
 		if err = cmd.Run(); err == nil {
 			break
@@ -51,7 +86,7 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("the Java program does not build: %w; these tests need %s\n%s", err, javaNeeds, &out)
 	}
 	return classPath, os.WriteFile(stamp, []byte(sum), 0o600)
-})
+}
 
 // sourceSum returns a digest of everything that the build depends on.
 func sourceSum(folder string) (string, error) {
@@ -75,16 +110,16 @@ func sourceSum(folder string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), err
 }
 
-// javaCommand returns the Java program, ready to start.
-func javaCommand(t testing.TB) *exec.Cmd {
+// Command returns the program, ready to start with this main class.
+func (j Java) Command(t testing.TB, main string) *exec.Cmd {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
 		t.Fatalf("%v; this test needs %s", err, javaNeeds)
 	}
-	classPath, err := buildOnce()
+	classPath, err := j.ClassPath()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-		"-Djava.net.preferIPv4Stack=true", "-cp", classPath, "interop.Main")
+	return exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+		"-Djava.net.preferIPv4Stack=true", "-cp", classPath, main)
 }
