@@ -9,7 +9,7 @@ import (
 
 // With a Format, a program that uses the other library may end a grant of ours by force, and then
 // says on the name's channel that the name is free. So the session listens for its grants, too, once
-// they are older than heed: shorter holds cost nothing, and whoever forces a lock open has looked at
+// they are older than listenAfter: shorter holds cost nothing, and whoever forces a lock open has looked at
 // it before. A message raises doubt, and the client asks the store. What can happen:
 //
 //   - Java forces the lock open, and somebody takes it or not: the message comes after the script, so
@@ -17,7 +17,7 @@ import (
 //   - It does so before the subscription stands: one check follows each subscription, also after a
 //     lost connection.
 //   - Our own release, or that of an earlier holder, is heard late, when the next grant of the name is
-//     ours: that grant is younger than heed and does not listen yet. The check that begins its
+//     ours: that grant is younger than listenAfter and does not listen yet. The check that begins its
 //     listening comes later and finds it.
 //   - Our own release is heard while the grant listens: the client has given the lease up before.
 //   - We hand the name on among ourselves: nothing is announced, since the name is never free.
@@ -28,7 +28,7 @@ import (
 // Permits do not listen: each release of a permit is announced, and says nothing about the others.
 // The queue of an RFairLock announces a release only to its next waiter.
 const (
-	heed         = time.Second
+	listenAfter  = time.Second
 	mostChannels = 1000 // of a session; further grants hear of their end at their renewal
 )
 
@@ -43,7 +43,7 @@ func (s *session) startListening() {
 
 // listenForGrants runs until the session is closed.
 func (s *session) listenForGrants() {
-	ticker := time.NewTicker(heed)
+	ticker := time.NewTicker(listenAfter)
 	defer ticker.Stop()
 	for {
 		select {

@@ -57,7 +57,7 @@ type conn struct {
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
 	loops    sync.WaitGroup // the subscriptions
-	lines    lines          // of those that share connections
+	shared   sharedConns    // of those that share connections
 	doubt    listening.Doubt
 	sweeper  sweeper
 }

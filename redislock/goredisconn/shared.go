@@ -22,7 +22,7 @@ func (c *conn) SubscribeMany(ctx context.Context, ch redislock.Channel) (func(),
 	}
 	s := newSubscription(kind, ch.Message, ch.Again)
 	s.shared = true
-	s.open = func() source { return c.lines.tap(c, ch.Name, ch.Sharded) }
+	s.open = func() source { return c.shared.sub(c, ch.Name, ch.Sharded) }
 	if ch.Sharded || c.cluster == nil { // in a Cluster every server forwards messages of other channels
 		s.watch = c.watch(s, ch.Name, ch.Sharded)
 		s.watch.Waited = ch.Waited
@@ -30,24 +30,24 @@ func (c *conn) SubscribeMany(ctx context.Context, ch redislock.Channel) (func(),
 	return c.subscribe(ctx, s)
 }
 
-// A source is what a subscription receives from: a redis.PubSub or a tap.
+// A source is what a subscription receives from: a redis.PubSub or a sharedSub.
 type source interface {
 	ReceiveTimeout(ctx context.Context, timeout time.Duration) (any, error)
 	Ping(ctx context.Context, payload ...string) error
 	Close() error
 }
 
-// lines are the connections that channels share. The zero value is ready.
-type lines struct {
+// sharedConns are the connections that channels share. The zero value is ready.
+type sharedConns struct {
 	mu   sync.Mutex
-	open map[string]*line // by the address of a primary; "": for channels that are not sharded
+	open map[string]*sharedConn // by the address of a primary; "": for channels that are not sharded
 
 	refreshing chan struct{} // not nil: refresh is under way; closed when it is done
 }
 
-// refresh makes the client of a Cluster read the slots, once for all channels of a line that has
+// refresh makes the client of a Cluster read the slots, once for all channels of a connection that has
 // ended. A channel that finds the old server is back here soon.
-func (a *lines) refresh(c *conn) {
+func (a *sharedConns) refresh(c *conn) {
 	a.mu.Lock()
 	wait := a.refreshing
 	if wait == nil {
@@ -65,29 +65,29 @@ func (a *lines) refresh(c *conn) {
 	a.mu.Unlock()
 }
 
-// A line is a connection for many channels. go-redis would connect again by itself, and then
-// subscribe to all channels with one command, which a Cluster refuses. So a line ends with its
+// A sharedConn is a connection for many channels. go-redis would connect again by itself, and then
+// subscribe to all channels with one command, which a Cluster refuses. So a sharedConn ends with its
 // connection, and each channel finds another.
-type line struct {
+type sharedConn struct {
 	c      *conn
 	key    string
 	pubsub *redis.PubSub
 
-	sending sync.Mutex // commands go out in the order of asked; taken before lines.mu
+	sending sync.Mutex // commands go out in the order of asked; taken before sharedConns.mu
 
-	// lines.mu guards what follows.
-	taps    map[string][]*tap // by channel
-	asked   []*tap            // whose subscription has no answer yet, in order
-	leaving map[string]int    // confirmations to come of the end of a subscription
+	// sharedConns.mu guards what follows.
+	subs    map[string][]*sharedSub // by channel
+	asked   []*sharedSub            // whose subscription has no answer yet, in order
+	leaving map[string]int          // confirmations to come of the end of a subscription
 	over    bool
 }
 
-// errAstray ends a line whose server takes the client's writes no more.
-var errAstray = errors.New("the subscription is at the wrong server")
+// errWrongServer ends a connection whose server takes the client's writes no more.
+var errWrongServer = errors.New("the subscription is at the wrong server")
 
-// A tap is the part of one subscription in a line.
-type tap struct {
-	on      *line
+// A sharedSub is one subscription of a sharedConn.
+type sharedSub struct {
+	on      *sharedConn
 	channel string
 	sharded bool
 	gone    bool // the server does not have the subscription (any more)
@@ -96,8 +96,8 @@ type tap struct {
 	wake    chan struct{} // buffer of 1
 }
 
-// tap subscribes to a channel. Errors are received from what it returns.
-func (a *lines) tap(c *conn, channel string, sharded bool) source {
+// sub subscribes to a channel. Errors are received from what it returns.
+func (a *sharedConns) sub(c *conn, channel string, sharded bool) source {
 	key, open := "", func() *redis.PubSub { return c.client.Subscribe(c.ctx) }
 	if sharded {
 		node, err := c.cluster.MasterForKey(c.ctx, channel)
@@ -106,22 +106,22 @@ func (a *lines) tap(c *conn, channel string, sharded bool) source {
 		}
 		key, open = node.Options().Addr, func() *redis.PubSub { return node.WithTimeout(silence).SSubscribe(c.ctx) }
 	}
-	t := &tap{channel: channel, sharded: sharded, wake: make(chan struct{}, 1)}
+	t := &sharedSub{channel: channel, sharded: sharded, wake: make(chan struct{}, 1)}
 	for !a.join(c, t, key, open) {
 	}
 	t.subscribe()
 	return t
 }
 
-// join adds t to the line of key, which it opens if there is none. It returns false if the line has
-// just ended. It returns with the line's lock for commands.
-func (a *lines) join(c *conn, t *tap, key string, open func() *redis.PubSub) bool {
+// join adds t to the connection of key, which it opens if there is none. It returns false if the connection has
+// just ended. It returns with the lock for its commands.
+func (a *sharedConns) join(c *conn, t *sharedSub, key string, open func() *redis.PubSub) bool {
 	a.mu.Lock()
 	l := a.open[key]
 	if l == nil {
-		l = &line{c: c, key: key, pubsub: open(), taps: map[string][]*tap{}, leaving: map[string]int{}}
+		l = &sharedConn{c: c, key: key, pubsub: open(), subs: map[string][]*sharedSub{}, leaving: map[string]int{}}
 		if a.open == nil {
-			a.open = map[string]*line{}
+			a.open = map[string]*sharedConn{}
 		}
 		a.open[key] = l
 		c.loops.Go(l.run)
@@ -135,13 +135,13 @@ func (a *lines) join(c *conn, t *tap, key string, open func() *redis.PubSub) boo
 		return false
 	}
 	t.on = l
-	l.taps[t.channel] = append(l.taps[t.channel], t)
+	l.subs[t.channel] = append(l.subs[t.channel], t)
 	l.asked = append(l.asked, t)
 	return true
 }
 
-// subscribe sends the command of a tap that has joined its line.
-func (t *tap) subscribe() {
+// subscribe sends the command of a sharedSub that has joined its connection.
+func (t *sharedSub) subscribe() {
 	l := t.on
 	defer l.sending.Unlock()
 	ctx, cancel := context.WithTimeout(l.c.ctx, 2*silence)
@@ -155,8 +155,8 @@ func (t *tap) subscribe() {
 	}
 }
 
-// run receives until the line has ended.
-func (l *line) run() {
+// run receives until the connection has ended.
+func (l *sharedConn) run() {
 	for pinged := false; ; {
 		m, err := l.c.receive(l.pubsub)
 		var slow net.Error
@@ -180,12 +180,12 @@ func (l *line) run() {
 }
 
 // deliver passes on what was received.
-func (l *line) deliver(m any) {
-	l.c.lines.mu.Lock()
-	defer l.c.lines.mu.Unlock()
+func (l *sharedConn) deliver(m any) {
+	l.c.shared.mu.Lock()
+	defer l.c.shared.mu.Unlock()
 	switch m := m.(type) {
 	case *redis.Message:
-		for _, t := range l.taps[m.Channel] {
+		for _, t := range l.subs[m.Channel] {
 			t.put(m)
 		}
 	case *redis.Subscription:
@@ -196,20 +196,20 @@ func (l *line) deliver(m any) {
 			}
 			return
 		}
-		if i := slices.IndexFunc(l.asked, func(t *tap) bool { return t.channel == m.Channel }); !ends && i >= 0 {
+		if i := slices.IndexFunc(l.asked, func(t *sharedSub) bool { return t.channel == m.Channel }); !ends && i >= 0 {
 			l.asked = slices.Delete(l.asked, i, i+1)
 		}
-		for _, t := range l.taps[m.Channel] {
+		for _, t := range l.subs[m.Channel] {
 			t.gone = t.gone || ends
 			t.put(m)
 		}
 	}
 }
 
-// refused passes an error of the server to the tap that it answers.
-func (l *line) refused(err error) bool {
-	l.c.lines.mu.Lock()
-	defer l.c.lines.mu.Unlock()
+// refused passes an error of the server to the subscription that it answers.
+func (l *sharedConn) refused(err error) bool {
+	l.c.shared.mu.Lock()
+	defer l.c.shared.mu.Unlock()
 	if len(l.asked) == 0 {
 		return false
 	}
@@ -220,29 +220,29 @@ func (l *line) refused(err error) bool {
 	return true
 }
 
-// end ends the line and all its taps.
-func (l *line) end(err error) {
-	a := &l.c.lines
+// end ends the connection and all its subscriptions.
+func (l *sharedConn) end(err error) {
+	a := &l.c.shared
 	a.mu.Lock()
 	first := !l.over
 	l.over = true
 	if a.open[l.key] == l {
 		delete(a.open, l.key)
 	}
-	for _, all := range l.taps {
+	for _, all := range l.subs {
 		for _, t := range all {
 			t.put(err)
 		}
 	}
-	clear(l.taps)
+	clear(l.subs)
 	a.mu.Unlock()
 	if first {
 		_ = l.pubsub.Close() // it ends run, too
 	}
 }
 
-// put adds what t receives. Called with lines.mu held.
-func (t *tap) put(m any) {
+// put adds what t receives. Called with sharedConns.mu held.
+func (t *sharedSub) put(m any) {
 	t.queue = append(t.queue, m)
 	select {
 	case t.wake <- struct{}{}:
@@ -251,22 +251,22 @@ func (t *tap) put(m any) {
 }
 
 // ReceiveTimeout waits until something is received, or the Conn is closed. It has no time limit: the
-// line notices a silent server.
-func (t *tap) ReceiveTimeout(context.Context, time.Duration) (any, error) {
+// sharedConn notices a silent server.
+func (t *sharedSub) ReceiveTimeout(context.Context, time.Duration) (any, error) {
 	c := t.on.c
 	for {
-		c.lines.mu.Lock()
+		c.shared.mu.Lock()
 		if len(t.queue) > 0 {
 			m := t.queue[0]
 			t.queue = t.queue[1:]
-			c.lines.mu.Unlock()
+			c.shared.mu.Unlock()
 			if err, ok := m.(error); ok {
 				return nil, err
 			}
 			return m, nil
 		}
 		over := t.closed || t.on.over
-		c.lines.mu.Unlock()
+		c.shared.mu.Unlock()
 		if over {
 			return nil, redis.ErrClosed
 		}
@@ -278,19 +278,19 @@ func (t *tap) ReceiveTimeout(context.Context, time.Duration) (any, error) {
 	}
 }
 
-// Ping sends nothing, since the line does that. It fails when the line has ended.
-func (t *tap) Ping(context.Context, ...string) error {
-	t.on.c.lines.mu.Lock()
-	defer t.on.c.lines.mu.Unlock()
+// Ping sends nothing, since the sharedConn does that. It fails when that has ended.
+func (t *sharedSub) Ping(context.Context, ...string) error {
+	t.on.c.shared.mu.Lock()
+	defer t.on.c.shared.mu.Unlock()
 	if t.on.over {
 		return redis.ErrClosed
 	}
 	return nil
 }
 
-// Close ends the subscription, unless another tap has the channel, too.
-func (t *tap) Close() error {
-	l, a := t.on, &t.on.c.lines
+// Close ends the subscription, unless another sharedSub has the channel, too.
+func (t *sharedSub) Close() error {
+	l, a := t.on, &t.on.c.shared
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	a.mu.Lock()
@@ -300,12 +300,12 @@ func (t *tap) Close() error {
 	}
 	t.closed = true
 	t.put(redis.ErrClosed)
-	l.taps[t.channel] = slices.DeleteFunc(l.taps[t.channel], func(o *tap) bool { return o == t })
-	last := len(l.taps[t.channel]) == 0
+	l.subs[t.channel] = slices.DeleteFunc(l.subs[t.channel], func(o *sharedSub) bool { return o == t })
+	last := len(l.subs[t.channel]) == 0
 	if last {
-		delete(l.taps, t.channel)
+		delete(l.subs, t.channel)
 	}
-	idle, over, leave := len(l.taps) == 0, l.over, last && !t.gone
+	idle, over, leave := len(l.subs) == 0, l.over, last && !t.gone
 	if leave && !idle && !over {
 		l.leaving[t.channel]++
 	}

@@ -73,7 +73,7 @@ func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.W
 type subscription struct {
 	kind    string // of the server's confirmation
 	open    func() source
-	shared  bool             // open returns a tap, which does not connect again by itself
+	shared  bool             // open returns a sharedSub, which does not connect again by itself
 	watch   *listening.Watch // may be nil
 	message func(string)
 	again   func()
@@ -206,8 +206,8 @@ func (s *subscription) stray() {
 	if s.astray = !s.stopped; !s.astray {
 		return
 	}
-	if t, ok := s.sub.(*tap); ok && !t.sharded {
-		t.on.end(errAstray) // its connection is at the wrong server
+	if t, ok := s.sub.(*sharedSub); ok && !t.sharded {
+		t.on.end(errWrongServer) // its connection is at the wrong server
 	}
 	_ = s.sub.Close()
 }
@@ -248,7 +248,7 @@ func (c *conn) listen(s *subscription) {
 			return
 		}
 		if s.shared {
-			c.lines.refresh(c)
+			c.shared.refresh(c)
 		} else {
 			c.refresh()
 		}
