@@ -63,8 +63,8 @@ var client = []Mutant{
 		ID: "client-renews-no-leases", Store: Redis, Class: in(history.S2),
 		Bug: "leases are not renewed, but trusted as if they were",
 		Edits: []Edit{
-			{"keepalive.go", `leases, holds = append(leases, l), append(holds, l.renewal(sent))`,
-				`l.extend(sent + s.trust(s.ttl))`},
+			{"doubt.go", `r.leases, r.holds = append(r.leases, l), append(r.holds, l.renewal(r.sent))`,
+				`l.extend(r.sent + s.trust(s.ttl))`},
 		},
 		Run: Run{For: 16 * time.Second},
 	},
