@@ -123,7 +123,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		return driver.Reply{}, 0, err
 	}
 	if !req.Wait {
-		s.refusedAt(req.ID, number)
+		s.refusedAt(req.ID, number, last)
 		return reply, 0, nil
 	}
 	wake, ok := s.waits(req.ID, last)

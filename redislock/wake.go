@@ -95,17 +95,22 @@ func (s *session) waits(id string, last uint64) (<-chan uint64, bool) {
 	if a.wake == nil {
 		a.wake = waiters.NewSlot()
 	}
+	s.awaits(id, &a, last)
+	return a.wake, true
+}
+
+// awaits records that a has a place in the queue. The caller holds s.mu.
+func (s *session) awaits(id string, a *request, last uint64) {
 	a.waits, a.token = true, 0
 	// A token up to last belongs to a grant that had ended when the store answered.
 	if a.early > last {
-		s.handOver(id, &a, a.early)
+		s.handOver(id, a, a.early)
 		a.token = a.early
 	} else if a.nudge {
 		a.wake.Put(0)
 	}
 	a.early, a.nudge = last, false
-	s.requests[id] = a
-	return a.wake, true
+	s.requests[id] = *a
 }
 
 // offers records that a grant is about to be yielded. The name may be handed back before the answer
@@ -144,13 +149,17 @@ func (s *session) ended(id string, token uint64) {
 }
 
 // refusedAt forgets a request that the exchange with this number did not bring a place or a grant.
-// Another exchange about it may have begun since, or have brought a grant: a quorum repeats a request
-// before a slow server has answered. Close must then know the request.
-func (s *session) refusedAt(id string, number uint64) {
+// Another exchange about it may have begun since, or have brought a grant or a place: a quorum asks
+// again before a slow server has answered, and its exchanges overtake each other. Close must then
+// know the request. last is as in waits.
+func (s *session) refusedAt(id string, number, last uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a, ok := s.requests[id]; ok && a.asked == number && a.token == 0 {
-		a.wake.Drain()
+	switch a, ok := s.requests[id]; {
+	case !ok || a.asked != number || a.token != 0:
+	case a.wake != nil: // it has a place, which a refusal does not end
+		s.awaits(id, &a, last)
+	default:
 		delete(s.requests, id)
 	}
 }

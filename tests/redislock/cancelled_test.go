@@ -94,3 +94,42 @@ func TestCloseCrossesAcquire(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusedWithAPlace: a refusal does not end the place that an earlier exchange about the same
+// request has brought. The request still gets the lock by a push, and Close gives the place up. A
+// member of a quorum asks without waiting and with, and the server may receive them in either order.
+func TestRefusedWithAPlace(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	holder, b := session(t, server.URL(), time.Minute)
+	h := granted(t, holder, exclusive("refused"))
+
+	s, _ := session(t, server.URL(), time.Minute)
+	r := exclusive(h.Name)
+	reply := acquire(t, s, r)
+	once := *r
+	once.Wait = false
+	if got := acquire(t, s, &once); got.Wake != nil || got.Token != 0 {
+		t.Fatalf("asked without waiting: %+v", got)
+	}
+	if err := holder.Release(within(t, soon), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if token := woken(t, reply); token <= h.Token {
+		t.Fatalf("the waiter received %d; want a token above %d", token, h.Token)
+	}
+
+	other, _ := session(t, server.URL(), time.Minute)
+	r = exclusive(h.Name)
+	acquire(t, other, r)
+	once = *r
+	once.Wait = false
+	acquire(t, other, &once)
+	if err := other.Close(within(t, soon)); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := b.Inspect(within(t, soon), h.Name)
+	if err != nil || rec.Waiting != 0 {
+		t.Errorf("after Close: %d waiting, %v", rec.Waiting, err)
+	}
+}
