@@ -250,6 +250,21 @@ func (p *endpoint) takePending() map[string]pendingCancel {
 	return some
 }
 
+// cancelPending sends all pending cancellations: the session m may not know these requests any more.
+func (p *endpoint) cancelPending(ctx context.Context, m member) {
+	for ctx.Err() == nil {
+		pending := p.takePending()
+		if len(pending) == 0 {
+			return
+		}
+		var all sync.WaitGroup
+		for id, what := range pending {
+			all.Go(func() { _ = m.Cancel(ctx, what.name, id) }) // if it fails, the request expires
+		}
+		all.Wait()
+	}
+}
+
 // lone reports whether err is final at one server, but says nothing about the others.
 func lone(err error) bool {
 	return errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged)

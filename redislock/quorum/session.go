@@ -372,6 +372,7 @@ func (s *session) closeAt(ctx context.Context, p *endpoint) error {
 	case <-idle:
 	case <-ctx.Done():
 	}
+	p.cancelPending(ctx, m)
 	return m.Close(ctx)
 }
 

@@ -66,3 +66,32 @@ func TestCloseBesideLocks(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseAfterCancel: a server was away when the session cancelled a request. Close cancels it
+// there.
+func TestCloseAfterCancel(t *testing.T) {
+	t.Parallel()
+	g := start(t, 3, time.Minute)
+	ways := g.proxies()
+	s, err := g.backend(ways.addrs()).Open(within(t), driver.SessionConfig{ID: "s", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := try("x", "s-1")
+	r.MinHold = time.Millisecond // it is asked for at all servers at once
+	if reply, err := s.Acquire(within(t), r); err != nil || reply.Token == 0 {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	taken := func(r driver.Record) bool { return len(r.Holders) == 1 }
+	g.shows(t, 2, "x", "the grant", taken, func() {})
+	ways[2].Refuse()
+	if err := s.Cancel(within(t), r.Name, r.ID); err != nil {
+		t.Fatalf("Cancel: %v", err)
+	}
+	g.shows(t, 2, "x", "the grant", taken, func() {})
+	ways[2].Heal()
+	if err := s.Close(within(t)); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	g.shows(t, 2, "x", "nothing", func(r driver.Record) bool { return len(r.Holders) == 0 }, func() {})
+}
