@@ -50,8 +50,8 @@ type testbed struct {
 // scenarios lists all measurements, in the order of the output.
 func scenarios() []scenario {
 	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(), quorumScenarios(),
-		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB), sqlScenarios(postgreSQL),
-		scaleScenarios(), cliScenarios(), maxHoldScenarios())
+		heldScenarios(), idleScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB),
+		sqlScenarios(postgreSQL), scaleScenarios(), cliScenarios(), maxHoldScenarios())
 }
 
 // site is where client i of a measurement is opened.

@@ -66,7 +66,7 @@ func newBackend(conn Conn, cfg *Config, m *membership, f *Format) *Backend {
 	start := time.Now()
 	b := &Backend{
 		conn: &exchanger{Conn: conn}, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m, format: f,
-		scripts: load(conn.Cluster(), m, f, nil),
+		scripts: scriptsFor(conn.Cluster(), m, f),
 		now:     func() time.Duration { return time.Since(start) },
 	}
 	if f != nil {

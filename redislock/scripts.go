@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -62,6 +63,23 @@ var files = map[string]string{
 	"history_add": "history_add",
 	"history":     "history",
 	"missing":     "missing",
+}
+
+// plainScripts and clusterScripts are those of a Backend that is neither a member nor has a Format.
+// All such Backends of a process share them: they take 200 KB.
+var (
+	plainScripts   = sync.OnceValue(func() *scripts { return load(false, nil, nil, nil) })
+	clusterScripts = sync.OnceValue(func() *scripts { return load(true, nil, nil, nil) })
+)
+
+func scriptsFor(cluster bool, m *membership, f *Format) *scripts {
+	switch {
+	case m != nil || f != nil:
+		return load(cluster, m, f, nil)
+	case cluster:
+		return clusterScripts()
+	}
+	return plainScripts()
 }
 
 // load assembles the scripts, for a Cluster or for one server; see guard in common.lua. If m is not
