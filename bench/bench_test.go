@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -191,5 +192,18 @@ func TestProcesses(t *testing.T) {
 	_, _, err := spawn(t.Context(), job{Library: "holdfast-sqlite", Dir: "/dev/null/nowhere"}, 2, time.Second)
 	if err == nil || !strings.Contains(err.Error(), "worker: ") {
 		t.Errorf("a worker that cannot start: %v", err)
+	}
+}
+
+// The confidence of the median's interval is that of the binomial distribution.
+func TestInterval(t *testing.T) {
+	for n, want := range map[int]struct {
+		skip       int
+		confidence float64
+	}{1: {0, 0}, 2: {0, 0.5}, 3: {0, 0.75}, 5: {0, 0.9375}, 6: {0, 0.96875}, 8: {0, 1 - 2.0/256}, 9: {1, 1 - 20.0/512},
+		15: {3, 1 - 2*(1+15+105+455)/32768.0}} {
+		if skip, confidence := interval(n); skip != want.skip || math.Abs(confidence-want.confidence) > 1e-9 {
+			t.Errorf("%d rounds: %d, %v; want %d, %v", n, skip, confidence, want.skip, want.confidence)
+		}
 	}
 }

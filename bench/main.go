@@ -152,7 +152,7 @@ func run(ctx context.Context, s settings) error {
 	return nil
 }
 
-// choose returns the scenarios to measure, and prepares those of ZooKeeper. It omits the scenarios
+// choose returns the scenarios to measure, and builds the libraries in Java. It omits the scenarios
 // of a missing server, unless they were requested by name.
 func (s settings) choose(ctx context.Context, b *testbed, rep *report) ([]scenario, error) {
 	chosen := slices.DeleteFunc(scenarios(), func(sc scenario) bool {
@@ -169,25 +169,26 @@ func (s settings) choose(ctx context.Context, b *testbed, rep *report) ([]scenar
 		}
 	}
 	ofZooKeeper := func(sc scenario) bool { return sc.store == "zookeeper" }
-	if !slices.ContainsFunc(chosen, ofZooKeeper) {
-		return chosen, nil
-	}
-	if err := zooKeeperMissing(); err != nil {
+	if err := zooKeeperMissing(); err != nil && slices.ContainsFunc(chosen, ofZooKeeper) {
 		if s.store == "zookeeper" {
 			return nil, err
 		}
 		fmt.Fprintf(os.Stderr, "the ZooKeeper scenarios are omitted: %v\n", err)
-		return slices.DeleteFunc(chosen, ofZooKeeper), nil
+		chosen = slices.DeleteFunc(chosen, ofZooKeeper)
 	}
-	if !s.libraries.MatchString(curatorName) {
+	inJava := func(x subject) bool {
+		return (x.name == curatorName || x.name == redissonName) && s.libraries.MatchString(x.name)
+	}
+	if !slices.ContainsFunc(chosen, func(sc scenario) bool { return slices.ContainsFunc(sc.subjects, inJava) }) {
 		return chosen, nil
 	}
-	err := curatorMissing()
+	err := javaMissing()
 	if err == nil {
-		b.curator, rep.Curator, err = buildCurator(ctx, b.dir)
+		b.java, err = buildJava(ctx, b.dir)
+		rep.Curator, rep.Redisson = b.java.curator, b.java.redisson
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "Curator is omitted: %v\n", err)
+		fmt.Fprintf(os.Stderr, "the libraries in Java are omitted: %v\n", err)
 	}
 	return chosen, ctx.Err()
 }

@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
 
 // TestEveryLibrary runs each library, alone and contended, against a real server.
 func TestEveryLibrary(t *testing.T) {
@@ -37,5 +41,33 @@ func TestEveryLibrary(t *testing.T) {
 				t.Errorf("one: %v", m)
 			}
 		})
+	}
+}
+
+// TestRedisson runs Redisson, alone and contended, against a real server.
+func TestRedisson(t *testing.T) {
+	if !testenv.Deep() {
+		return // scripts/deep.sh runs it
+	}
+	srv, err := startServer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.stop()
+	b := &testbed{server: srv, dir: t.TempDir(), duration: duration()}
+	if _, err := runRedisson(t.Context(), b, 1, 1); err == nil {
+		t.Error("figures of a program that was not built")
+	}
+	if b.java, err = buildJava(t.Context(), b.dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 3} {
+		m, err := runRedisson(t.Context(), b, n, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m["violations"] != 0 || m["n"] == 0 || m["calls"] < 4 || m["p50"] <= 0 {
+			t.Errorf("%d clients: %v", n, m)
+		}
 	}
 }

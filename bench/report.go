@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -22,6 +23,7 @@ type report struct {
 	Redis     string            `json:",omitempty"`
 	ZooKeeper string            `json:",omitempty"`
 	Curator   string            `json:",omitempty"`
+	Redisson  string            `json:",omitempty"`
 	MySQL     string            `json:",omitempty"` // or MariaDB
 	Postgres  string            `json:",omitempty"`
 	Modules   map[string]string // the measured versions
@@ -44,8 +46,10 @@ type result struct {
 // row is one library in one scenario.
 type row struct {
 	Library string
-	Median  metrics   // of the successful rounds
-	Spread  metrics   // (max - min) / median of the rounds
+	Median  metrics // of the successful rounds
+	Spread  metrics // (max - min) / median of the rounds
+	Low     metrics // the confidence interval of the median; see interval
+	High    metrics
 	Rounds  []metrics `json:",omitempty"`
 	Errors  []string  `json:",omitempty"`
 }
@@ -104,7 +108,7 @@ func (r *report) violations() (n int) {
 
 func (r *result) summarize() {
 	for _, row := range r.Rows {
-		row.Median, row.Spread = metrics{}, metrics{}
+		row.Median, row.Spread, row.Low, row.High = metrics{}, metrics{}, metrics{}, metrics{}
 		if len(row.Rounds) == 0 {
 			continue
 		}
@@ -117,6 +121,8 @@ func (r *result) summarize() {
 			n := len(all)
 			mid := (all[(n-1)/2] + all[n/2]) / 2
 			row.Median[key] = mid
+			skip, _ := interval(n)
+			row.Low[key], row.High[key] = all[skip], all[n-1-skip]
 			if mid != 0 {
 				row.Spread[key] = (all[n-1] - all[0]) / mid
 			}
@@ -124,14 +130,33 @@ func (r *result) summarize() {
 	}
 }
 
-// print writes the table in Markdown. The last column is how far the rounds differ in the first
-// figure.
+// interval returns which of n sorted rounds bound the confidence interval of the median, as the
+// number of rounds below and above it, and its confidence: at least 0.95, or what n rounds allow.
+// It assumes nothing about how the figures are distributed: of n rounds, k or fewer lie below the
+// true median as often as n coins show k or fewer heads.
+func interval(n int) (skip int, confidence float64) {
+	const enough = 0.95
+	below := math.Pow(0.5, float64(n)) // the probability of at most skip rounds below
+	confidence = 1 - 2*below
+	for term := below; skip+1 < (n+1)/2; skip++ {
+		term *= float64(n-skip) / float64(skip+1)
+		if 1-2*(below+term) < enough {
+			break
+		}
+		below += term
+		confidence = 1 - 2*below
+	}
+	return skip, max(confidence, 0)
+}
+
+// print writes the table in Markdown. The last columns are about the first figure: the confidence
+// interval of its median, and how far the rounds differ.
 func (r *result) print(w io.Writer) {
 	fmt.Fprintf(w, "\n### %s\n\n%s\n\n| library |", r.Scenario, r.Title)
 	for _, c := range r.columns {
 		fmt.Fprintf(w, " %s |", c.head)
 	}
-	fmt.Fprintf(w, " spread |\n|---|%s---:|\n", strings.Repeat("---:|", len(r.columns)))
+	fmt.Fprintf(w, " interval | spread |\n|---|%s---:|---:|\n", strings.Repeat("---:|", len(r.columns)))
 	for _, row := range r.Rows {
 		fmt.Fprintf(w, "| %s |", row.Library)
 		for _, c := range r.columns {
@@ -141,7 +166,10 @@ func (r *result) print(w io.Writer) {
 			}
 			fmt.Fprintf(w, " %s |", cell)
 		}
-		fmt.Fprintf(w, " %.0f %% |\n", 100*row.Spread[r.columns[0].key])
+		first := r.columns[0]
+		_, confidence := interval(len(row.Rounds))
+		fmt.Fprintf(w, " %s – %s (%.0f %%) | %.0f %% |\n", first.show(row.Low[first.key]), first.show(row.High[first.key]),
+			100*confidence, 100*row.Spread[first.key])
 	}
 	for _, row := range r.Rows {
 		for _, e := range row.Errors {

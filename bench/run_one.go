@@ -16,27 +16,34 @@ func oneScenarios() []scenario {
 		out = append(out, scenario{
 			name: fmt.Sprintf("one/%d", n), store: "redis", columns: oneColumns,
 			title: fmt.Sprintf("One name, empty critical section, %d clients with connections of their own.", n),
-			subjects: each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
+			subjects: withRedisson(n, n, each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
 				return runOne(ctx, b, l, n, n, 0)
-			}),
+			})),
 		})
 	}
 	for _, n := range []int{2, 128} {
 		out = append(out, scenario{
 			name: fmt.Sprintf("one/%d-goroutines", n), store: "redis", columns: oneColumns,
 			title: fmt.Sprintf("One name, empty critical section, %d goroutines of one client.", n),
-			subjects: each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
+			subjects: withRedisson(1, n, each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
 				return runOne(ctx, b, l, 1, n, 0)
-			}),
+			})),
 		})
 	}
 	return append(out, scenario{
 		name: "one/8x16", store: "redis", columns: oneColumns,
 		title: "One name, empty critical section, 8 clients of 16 goroutines.",
-		subjects: each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
+		subjects: withRedisson(8, 8*16, each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
 			return runOne(ctx, b, l, 8, 8*16, 0)
-		}),
+		})),
 	})
+}
+
+// withRedisson adds Redisson, with threads that share the given number of clients.
+func withRedisson(clients, threads int, all []subject) []subject {
+	return append(all, subject{redissonName, func(ctx context.Context, b *testbed) (metrics, error) {
+		return runRedisson(ctx, b, clients, threads)
+	}})
 }
 
 var oneColumns = []column{

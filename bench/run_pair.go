@@ -17,7 +17,7 @@ func pairScenarios() []scenario {
 			num("calls", "with scripts"),
 			num("allocs", "allocs"), num("bytes", "bytes"), dur("cpu", "client CPU"), dur("srvcpu", "server CPU"),
 		},
-		subjects: each(nil, runPair),
+		subjects: withRedisson(1, 1, each(nil, runPair)),
 	}}
 }
 

@@ -86,7 +86,7 @@ func onOwnNodes(run func(context.Context, *testbed) (metrics, error)) func(conte
 	return func(ctx context.Context, b *testbed) (metrics, error) {
 		b.zk.run++
 		return run(ctx, &testbed{
-			zk: b.zk, root: fmt.Sprintf("/run-%d", b.zk.run), curator: b.curator, dir: b.dir, duration: b.duration, warm: b.warm,
+			zk: b.zk, root: fmt.Sprintf("/run-%d", b.zk.run), java: b.java, dir: b.dir, duration: b.duration, warm: b.warm,
 		})
 	}
 }

@@ -38,7 +38,7 @@ type testbed struct {
 	sql      *sqlServer    // of mysql/ or postgres/, while those are measured
 	zk       *ensemble     // of zk1/ or zk3/, while those are measured
 	root     string        // ZooKeeper: the node above the names of this measurement
-	curator  string        // its class path; "" if it is omitted
+	java     javaProgram
 	warm     time.Duration // how long a Java process runs before its measurement
 	dir      string        // for files; removed at the end
 	duration time.Duration

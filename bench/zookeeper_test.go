@@ -65,9 +65,9 @@ func TestZooKeeper(t *testing.T) {
 		if len(b.zk.addrs) != servers || slices.Index(b.zk.addrs, b.leader()) != servers-1 || b.zk.version == "" {
 			t.Fatalf("%v, leader %s, version %q", b.zk.addrs, b.leader(), b.zk.version)
 		}
-		if servers == 1 && testenv.Deep() && curatorMissing() == nil {
+		if servers == 1 && testenv.Deep() && javaMissing() == nil {
 			var err error
-			if b.curator, _, err = buildCurator(t.Context(), t.TempDir()); err != nil {
+			if b.java, err = buildJava(t.Context(), t.TempDir()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -81,8 +81,8 @@ func TestZooKeeper(t *testing.T) {
 					continue
 				}
 				t.Run(sc.name+"/"+s.name, func(t *testing.T) {
-					if s.name == curatorName && b.curator == "" {
-						t.Skip(cmp.Or(curatorMissing(), errors.New("one more Java process adds nothing here")))
+					if s.name == curatorName && b.java.classPath == "" {
+						t.Skip(cmp.Or(javaMissing(), errors.New("one more Java process adds nothing here")))
 					}
 					m, err := s.run(t.Context(), b)
 					if err != nil {
@@ -152,17 +152,17 @@ func TestZooKeeperStopped(t *testing.T) {
 	if _, err := runCurator(ctx, b, 1, 1); err == nil || !strings.Contains(err.Error(), "omitted") {
 		t.Errorf("Curator that was not built: %v", err)
 	}
-	b.curator = "nowhere"
+	b.java.classPath = "nowhere"
 	if _, err := runCurator(ctx, b, 1, 1); err == nil {
 		t.Error("Curator that cannot start gave figures")
 	}
 }
 
-func TestCuratorFigures(t *testing.T) {
+func TestJavaFigures(t *testing.T) {
 	start := time.Now()
 	before, after := window{start: start}, window{start: start.Add(2 * time.Second), load: load{commands: 20}}
 	read := func(text string) (metrics, error) {
-		var f curatorFigures
+		var f javaFigures
 		if err := json.Unmarshal([]byte(text), &f); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ import java.util.Arrays;
 import java.util.StringJoiner;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 
 /** One name and its contenders: the contest of run_one.go. All times are System.nanoTime. */
 final class Contest {
@@ -18,6 +17,13 @@ final class Contest {
 	private final AtomicInteger finished = new AtomicInteger(); // participants that have ended
 	private volatile long releasedAt; // just before the last holder called release
 	private volatile int last = -1; // the index of the last holder
+
+	/** The lock of one contender. The thread that has acquired it releases it. */
+	interface Mutex {
+		void acquire() throws Exception;
+
+		void release() throws Exception;
+	}
 
 	static final class Participant {
 		int n;
@@ -40,7 +46,7 @@ final class Contest {
 	}
 
 	/** Acquires and releases until the end. */
-	void contend(int id, InterProcessMutex mutex) {
+	void contend(int id, Mutex mutex) {
 		Participant me = participants[id];
 		try {
 			long asked = System.nanoTime();

@@ -17,12 +17,21 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// Curator runs in a Java process, which has its own contest: see curator/.
+// Curator and Redisson run in a Java process, which has its own contest: see java/.
 
-const curatorName = "curator"
+const (
+	curatorName  = "curator"
+	redissonName = "redisson"
+)
 
-// curatorMissing returns why Curator cannot be built.
-func curatorMissing() error {
+// javaProgram is the program in java/, when it is built.
+type javaProgram struct {
+	classPath         string // "": it is omitted
+	curator, redisson string // their versions
+}
+
+// javaMissing returns why the program cannot be built.
+func javaMissing() error {
 	for _, tool := range []string{"mvn", "javac"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("it needs Maven and a JDK: %w", err)
@@ -31,27 +40,30 @@ func curatorMissing() error {
 	return nil
 }
 
-// buildCurator builds the program into a folder of dir, and returns its class path and Curator's
-// version. Maven may have to download Curator.
-func buildCurator(ctx context.Context, dir string) (classPath, version string, err error) {
-	out := filepath.Join(dir, "curator")
-	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", "curator/pom.xml", "-Dout="+out,
+// buildJava builds the program into a folder of dir. Maven may have to download the libraries.
+func buildJava(ctx context.Context, dir string) (p javaProgram, err error) {
+	out := filepath.Join(dir, "java")
+	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", "java/pom.xml", "-Dout="+out,
 		"compiler:compile", "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(out, "lib"))
 	servers.Bind(cmd)
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", "", fmt.Errorf("building it: %w\n%s", err, text)
+		return p, fmt.Errorf("building it: %w\n%s", err, text)
 	}
-	const jar = "curator-recipes-"
-	found, err := filepath.Glob(filepath.Join(out, "lib", jar+"*.jar"))
-	if err != nil || len(found) != 1 {
-		return "", "", fmt.Errorf("building it: %d of %s*.jar in %s: %w", len(found), jar, out, err)
+	version := func(jar string) string {
+		found, gerr := filepath.Glob(filepath.Join(out, "lib", jar+"[0-9]*.jar"))
+		if gerr != nil || len(found) != 1 {
+			err = fmt.Errorf("building it: %d of %s*.jar in %s: %w", len(found), jar, out, gerr)
+			return ""
+		}
+		return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), jar), ".jar")
 	}
-	version = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), jar), ".jar")
-	return filepath.Join(out, "classes") + ":" + filepath.Join(out, "lib", "*"), version, nil
+	p = javaProgram{filepath.Join(out, "classes") + ":" + filepath.Join(out, "lib", "*"), version("curator-recipes-"),
+		version("redisson-")}
+	return p, err
 }
 
-// curatorFigures is the Java process's result; times are nanoseconds.
-type curatorFigures struct {
+// javaFigures is the Java process's result; times are nanoseconds.
+type javaFigures struct {
 	Members []struct {
 		N, Self                 int
 		Longest                 time.Duration
@@ -64,15 +76,25 @@ type curatorFigures struct {
 
 // runCurator has threads contend that share the given number of clients. A single one is measured
 // as a pair.
-func runCurator(ctx context.Context, b *testbed, clients, threads int) (m metrics, err error) {
-	if b.curator == "" {
+func runCurator(ctx context.Context, b *testbed, clients, threads int) (metrics, error) {
+	return runJava(ctx, b, clients, threads, curatorName, strings.Join(b.zk.addrs, ","),
+		strconv.FormatInt(b.zk.session().Milliseconds(), 10), b.root+"/curator/one")
+}
+
+// runRedisson is runCurator with Redisson's RLock.
+func runRedisson(ctx context.Context, b *testbed, clients, threads int) (metrics, error) {
+	return runJava(ctx, b, clients, threads, redissonName, b.server.addr, "0", "one")
+}
+
+// runJava runs the program, whose arguments begin with what.
+func runJava(ctx context.Context, b *testbed, clients, threads int, what ...string) (m metrics, err error) {
+	if b.java.classPath == "" {
 		return nil, errors.New("omitted: it was not built")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "java", "-Xmx1g", "-cp", b.curator, "Contend", strings.Join(b.zk.addrs, ","),
-		strconv.FormatInt(b.zk.session().Milliseconds(), 10), b.root+"/curator/one", strconv.Itoa(clients),
-		strconv.Itoa(threads))
+	args := append([]string{"-Xmx1g", "-cp", b.java.classPath, "Contend"}, what...)
+	cmd := exec.CommandContext(ctx, "java", append(args, strconv.Itoa(clients), strconv.Itoa(threads))...)
 	servers.Bind(cmd)
 	var diag bytes.Buffer
 	cmd.Stderr = &diag
@@ -81,7 +103,7 @@ func runCurator(ctx context.Context, b *testbed, clients, threads int) (m metric
 	if err := errors.Join(ierr, oerr, cmd.Start()); err != nil {
 		return nil, err
 	}
-	f, before, after, err := measureCurator(ctx, b, in, bufio.NewReader(out))
+	f, before, after, err := measureJava(ctx, b, in, bufio.NewReader(out))
 	if err != nil {
 		cancel() // it may wait for this process
 	}
@@ -94,9 +116,9 @@ func runCurator(ctx context.Context, b *testbed, clients, threads int) (m metric
 	return f.metrics(before, after)
 }
 
-// measureCurator leads the process through its measurement.
-func measureCurator(ctx context.Context, b *testbed, in io.WriteCloser, out *bufio.Reader) (
-	f curatorFigures, before, after window, err error) {
+// measureJava leads the process through its measurement.
+func measureJava(ctx context.Context, b *testbed, in io.WriteCloser, out *bufio.Reader) (
+	f javaFigures, before, after window, err error) {
 	expect := func(want string) error {
 		line, err := out.ReadString('\n')
 		if err == nil && strings.TrimSpace(line) != want {
@@ -131,7 +153,7 @@ func measureCurator(ctx context.Context, b *testbed, in io.WriteCloser, out *buf
 }
 
 // metrics derives the metrics in the same way as for contenders in this process.
-func (f *curatorFigures) metrics(before, after window) (metrics, error) {
+func (f *javaFigures) metrics(before, after window) (metrics, error) {
 	r := newContest(len(f.Members))
 	r.violations.Store(f.Violations)
 	var pairs hist
@@ -157,7 +179,7 @@ func (f *curatorFigures) metrics(before, after window) (metrics, error) {
 	}
 	before.until(after, m["n"], m)
 	m["cpu"] = float64(f.CPU) / m["n"]
-	for _, ofThisProcess := range []string{"allocs", "bytes"} {
+	for _, ofThisProcess := range []string{"allocs", "bytes", "sent"} {
 		delete(m, ofThisProcess)
 	}
 	return m, nil

@@ -3,38 +3,36 @@ import java.io.InputStreamReader;
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
-import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Threads that contend for one name by Curator's InterProcessMutex, each with a client of its own or with shared ones.
+ * Threads that contend for one name, each with a client of its own or with shared ones.
  *
- * <p>Arguments: the servers (client i uses only number i, in turns), the session timeout in milliseconds, the path, the
- * number of clients, the number of threads. The threads contend from the start, uncounted. The program prints "ready" after
- * as many acquisitions as there are threads. It reads commands from standard input: it answers "count" with "counting", and
- * "stop" with "stopped". After "end" it lets every waiter have its turn, prints the figures as a line of JSON, and ends.
- * If its input ends early, so does the program.
+ * <p>Arguments: the library (curator or redisson), the servers (client i uses only number i, in turns), the session timeout
+ * in milliseconds, the name, the number of clients, the number of threads. The threads contend from the start, uncounted.
+ * The program prints "ready" after as many acquisitions as there are threads. It reads commands from standard input: it
+ * answers "count" with "counting", and "stop" with "stopped". After "end" it lets every waiter have its turn, prints the
+ * figures as a line of JSON, and ends. If its input ends early, so does the program.
  */
 final class Contend {
+	/** The clients of a library. */
+	interface Clients extends AutoCloseable {
+		/** Returns a mutex for one thread, of client i. */
+		Contest.Mutex mutex(int i, String name);
+	}
+
 	public static void main(String[] args) throws Exception {
-		String[] servers = args[0].split(",");
-		int session = Integer.parseInt(args[1]);
-		List<CuratorFramework> clients = new ArrayList<>();
-		for (int i = 0; i < Integer.parseInt(args[3]); i++) {
-			CuratorFramework c = CuratorFrameworkFactory.newClient(
-					servers[i % servers.length], session, 15_000, new ExponentialBackoffRetry(1000, 3));
-			c.start();
-			clients.add(c);
-		}
-		for (CuratorFramework c : clients) {
-			c.blockUntilConnected();
-		}
-		Contest contest = new Contest(Integer.parseInt(args[4]));
+		String[] servers = args[1].split(",");
+		int session = Integer.parseInt(args[2]);
+		int n = Integer.parseInt(args[4]);
+		Contest contest = new Contest(Integer.parseInt(args[5]));
+		Clients clients = switch (args[0]) {
+			case "curator" -> new CuratorClients(servers, session, n);
+			case "redisson" -> new RedissonClients(servers[0], n, contest.participants.length);
+			default -> throw new IllegalArgumentException("library \"" + args[0] + "\": allowed are curator and redisson");
+		};
 		List<Thread> threads = new ArrayList<>();
 		for (int i = 0; i < contest.participants.length; i++) {
-			InterProcessMutex mutex = new InterProcessMutex(clients.get(i % clients.size()), args[2]);
+			Contest.Mutex mutex = clients.mutex(i % n, args[3]);
 			int id = i;
 			threads.add(new Thread(() -> contest.contend(id, mutex)));
 		}
@@ -61,7 +59,7 @@ final class Contend {
 			t.join();
 		}
 		say(contest.json(cpu));
-		clients.parallelStream().forEach(CuratorFramework::close);
+		clients.close();
 	}
 
 	/** The CPU time of this process, in nanoseconds. */
