@@ -141,6 +141,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
 		}}, "memlock", "TestConformance/R13"},
+	{Mutant{ID: "redis-refusal-ends-a-place", Bug: "a session forgets a place when the same request is refused",
+		Edits: []Edit{
+			{"redislock/wake.go", `case a.wake != nil: // it has`, `case false: // it has`},
+		}}, "tests/redislock", "TestRefusedWithAPlace"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
