@@ -177,6 +177,7 @@ func likeDial(p *testenv.TCPProxies) rueidis.ClientOption {
 	return rueidis.ClientOption{
 		Dialer: net.Dialer{Timeout: 2 * time.Second, KeepAlive: time.Second}, ConnWriteTimeout: 3 * time.Second,
 		DisableRetry: true, DisableCache: true, PipelineMultiplex: -1, ClientSetInfo: rueidis.DisableClientSetInfo,
+		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
 		Username: "holdfast", Password: "secret",
 		DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return p.Dial(ctx, "tcp", addr)

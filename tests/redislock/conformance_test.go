@@ -93,7 +93,7 @@ func dialGoRedis(t testing.TB, addr string) redislock.Conn {
 func rawClient(t testing.TB, addr string) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true,
-		DisableCache: true, PipelineMultiplex: -1})
+		DisableCache: true, PipelineMultiplex: -1, ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
