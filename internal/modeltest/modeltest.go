@@ -83,8 +83,8 @@ func Check(t *testing.T, length int, open func(t *rapid.T) Store) {
 // each time: with some seeds, some mistakes need ten times as many histories as with others.
 func Catches(t *testing.T, length, seed int, open func(t *rapid.T) Store) {
 	t.Helper()
-	for name, value := range map[string]string{"rapid.seed": strconv.Itoa(seed), "rapid.checks": "4000", "rapid.shrinktime": "0s",
-		"rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.seed": strconv.Itoa(seed), "rapid.checks": "4000",
+		"rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
 		f := flag.Lookup(name)
 		old := f.Value.String()
 		if err := f.Value.Set(value); err != nil {
