@@ -31,7 +31,7 @@ func TestModel(t *testing.T) { modeltest.Check(t, 8, model) }
 func TestModelCatches(t *testing.T) {
 	for name, m := range mistakes {
 		t.Run(name, func(t *testing.T) {
-			modeltest.Catches(t, 8, func(t *rapid.T) modeltest.Store {
+			modeltest.Catches(t, 8, 8, func(t *rapid.T) modeltest.Store {
 				s := model(t)
 				s.Backend = &mistaken{Backend: s.Backend, make: m}
 				return s
@@ -42,7 +42,7 @@ func TestModelCatches(t *testing.T) {
 
 // The model must notice a store that does what it has to refuse.
 func TestModelCatchesRefusals(t *testing.T) {
-	modeltest.Catches(t, 8, func(t *rapid.T) modeltest.Store {
+	modeltest.Catches(t, 8, 8, func(t *rapid.T) modeltest.Store {
 		s := model(t)
 		s.Refuse = func() func() { return func() {} }
 		return s

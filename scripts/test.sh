@@ -16,7 +16,8 @@ race="-race -gcflags=modernc.org/sqlite/lib=-race=false"
 # still run: goleak finds those.
 export GORACE="${GORACE:-} atexit_sleep_ms=0"
 # Collecting garbage less often takes a third of the processor time off vet and staticcheck. Near the
-# second value, a soft limit, a process collects more often. Both apply to the tests, too.
+# second value, a soft limit, a process collects more often. It applies to the tests, too.
+collect="${GOGC:-200}" # of the tests: the race detector adds twice the heap, and never gives it back
 export GOGC="${GOGC:-400}" GOMEMLIMIT="${GOMEMLIMIT:-2GiB}"
 
 . scripts/install.sh
@@ -36,7 +37,7 @@ linter=$!
 # Packages run in parallel, since tests often wait for clocks and servers. The race detector runs
 # where goroutines of the library share memory; the other packages read text, or run programs.
 failed=0
-"$tools/testrun" -jobs 5 \
+GOGC="$collect" "$tools/testrun" -jobs 5 \
 	-norace '/(model|interop(/redisson)?|examples|cmd/holdfast(/(lab|mutant|internal/browser))?|internal/(archtest|doctest|testenv|testrun)|open|tests/(fence|release|testenv))$' \
 	-flags "$race -vet=off -timeout 20m -parallel 4" $modules || failed=1
 echo "== staticcheck"

@@ -59,7 +59,7 @@ func (j *judge) contend(c *holdfast.Client, name string, stop chan struct{}) {
 		switch {
 		case err == nil:
 			j.granted(l)
-			time.Sleep(time.Millisecond)
+			time.Sleep(10 * time.Millisecond) // leaves the processor to the servers
 			j.released(l)
 			if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrUncertain) &&
 				!errors.Is(err, holdfast.ErrUnavailable) {

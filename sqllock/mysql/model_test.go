@@ -37,7 +37,7 @@ func TestModelCatches(t *testing.T) {
 				t.Fatal("no statement has this text")
 			}
 			open := func() *sql.DB { return pool(t, server.DSN("root", "")) }
-			modeltest.Catches(t, 1, sqltest.Model(t, open, dialect))
+			modeltest.Catches(t, 1, 8, sqltest.Model(t, open, dialect))
 		})
 	}
 }

@@ -36,7 +36,7 @@ func TestSQLiteModelCatches(t *testing.T) {
 			if queries[m.q] = strings.Replace(old, m.old, m.new, 1); queries[m.q] == old {
 				t.Fatal("the statement has no such text")
 			}
-			modeltest.Catches(t, 2, sqliteModel(t))
+			modeltest.Catches(t, 2, 8, sqliteModel(t))
 		})
 	}
 }

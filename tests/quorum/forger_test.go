@@ -22,7 +22,7 @@ func (g *group) forger() *drivertest.Forger {
 			t.Helper()
 			for _, s := range g.servers {
 				raw, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true,
-					DisableCache: true, PipelineMultiplex: -1})
+					DisableCache: true, PipelineMultiplex: -1, ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -18,13 +18,15 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// stepper is put before a script. The redis call whose number is in the key step:at fails.
-// Published messages are recorded in step:published. The clock is ahead by the seconds in
-// step:ahead.
+// stepper is put before a script. The redis call whose number is in the key step:at fails. If that
+// is 0, none fails, and step:names gets the commands of all calls. Published messages are recorded in
+// step:published. The clock is ahead by the seconds in step:ahead.
 const stepper = `
 local redis = (function(real)
-  local left, ahead = tonumber(real.call('GET', 'step:at') or 0), tonumber(real.call('GET', 'step:ahead') or 0)
+  local at = real.call('GET', 'step:at')
+  local left, ahead = tonumber(at or 0), tonumber(real.call('GET', 'step:ahead') or 0)
   local function run(f, name, ...)
+    if at == '0' then real.call('RPUSH', 'step:names', name) end
     left = left - 1
     if left == 0 then
       real.call('SET', 'step:failed', name)
@@ -308,9 +310,17 @@ var passes = map[string]bool{
 	"a large permit": true, "permits": true, "permits to give back": true, "kept, and waited for": true, "a latch": true,
 }
 
+// readers are the commands of the scripts that change nothing.
+var readers = map[string]bool{
+	"GET": true, "EXISTS": true, "PTTL": true, "TIME": true, "TYPE": true, "HGET": true, "HEXISTS": true, "HLEN": true,
+	"HGETALL": true, "HSCAN": true, "LINDEX": true, "LPOS": true, "LRANGE": true, "ZCARD": true, "ZCOUNT": true,
+	"ZRANK": true, "ZSCORE": true, "ZRANGE": true, "ZRANGEBYSCORE": true, "ZRANGEBYLEX": true, "ZRANDMEMBER": true,
+	"PUBSUB": true,
+}
+
 // TestAborted lets each script fail at each of its steps. Every published grant must then be on
 // record, no lock may have two holders, and the name must stay usable. Unless it runs at full size,
-// it takes every third step in scenes without a hand-over, and for a Cluster only scenes with one.
+// it takes some of the steps, see sampled, and for a Cluster only scenes with a hand-over.
 func TestAborted(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []kind{server, cluster, formatted} {
@@ -318,47 +328,66 @@ func TestAborted(t *testing.T) {
 			t.Parallel()
 			s := newStepped(t, kind, testenv.Redis(t).Addr)
 			for where, p := range scenes {
-				every := 1
-				if !testenv.Deep() && !passes[where] {
-					every = 3
-				}
-				if every > 1 && kind == cluster {
+				if !testenv.Deep() && kind == cluster && !passes[where] {
 					continue
 				}
-				switch {
-				case testenv.Deep():
-				case kind == formatted:
-					every = 4 // its scripts have twice the steps
-				case kind != server:
-					every = 2
-				}
 				for what, do := range p.do {
-					failed := true
-					for n := 1; failed && !t.Failed(); n += every {
+					_, names := s.failAt(t, where, what, 0, do)
+					all := testenv.Deep() // a failure may lead to further steps
+					for n, failed := 1, true; (all && failed || n <= len(names)) && !t.Failed(); n++ {
 						if n > 400 {
 							t.Fatalf("%s: %s: no end", where, what)
 						}
-						z := &scene{stepped: s, t: t, name: fmt.Sprintf("%s/%s/%d/%s", where, what, n, newID()),
-							ids: map[string]driver.Hold{}}
-						if err := p.prepare(z); err != nil {
-							t.Fatalf("%s: %v", where, err)
-						}
-						s.do(t, "DEL", "step:published", "step:failed")
-						s.do(t, "SET", "step:at", strconv.Itoa(n))
-						err := do(z)
-						s.do(t, "DEL", "step:at")
-						step, _ := s.do(t, "GET", "step:failed").ToString()
-						failed = step != ""
-						if !failed && err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) &&
-							!errors.Is(err, driver.ErrKind) {
-							t.Fatalf("%s: %s: %v", where, what, err)
-						}
-						if wrong := z.wrong(); wrong != "" {
-							t.Errorf("%s: %s, which failed at step %d (%s): %s", where, what, n, step, wrong)
+						if all || sampled(kind, where, names, n) {
+							failed, _ = s.failAt(t, where, what, n, do)
 						}
 					}
 				}
 			}
 		})
 	}
+}
+
+// sampled reports whether the test command lets step n of a script with these commands fail. Where a
+// name is handed over, that is each step that writes or publishes, and every fourth of the others: a
+// step that only reads fails with the same keys as the next one. In other scenes it is every third
+// step, and for Redisson's format, whose scripts have twice the steps, every fourth.
+func sampled(kind kind, where string, names []string, n int) bool {
+	switch {
+	case kind == formatted:
+		return n%4 == 1
+	case !passes[where]:
+		return n%3 == 1
+	case kind == cluster && n%2 == 0:
+		return false
+	}
+	return n%4 == 1 || n == len(names) || !readers[names[n-1]]
+}
+
+// failAt prepares a scene, lets step n of what do does fail, or none if n is 0, and looks for what is
+// wrong then. It returns whether there was such a step, and the commands of all steps if n is 0.
+func (s *stepped) failAt(t *testing.T, where, what string, n int, do func(z *scene) error) (failed bool,
+	names []string) {
+	t.Helper()
+	z := &scene{stepped: s, t: t, name: fmt.Sprintf("%s/%s/%d/%s", where, what, n, newID()), ids: map[string]driver.Hold{}}
+	if err := scenes[where].prepare(z); err != nil {
+		t.Fatalf("%s: %v", where, err)
+	}
+	s.do(t, "DEL", "step:published", "step:failed", "step:names")
+	s.do(t, "SET", "step:at", strconv.Itoa(n))
+	err := do(z)
+	s.do(t, "DEL", "step:at")
+	step, _ := s.do(t, "GET", "step:failed").ToString()
+	failed = step != ""
+	if n == 0 {
+		names, _ = s.do(t, "LRANGE", "step:names", "0", "-1").AsStrSlice()
+	}
+	if !failed && err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) &&
+		!errors.Is(err, driver.ErrKind) {
+		t.Fatalf("%s: %s: %v", where, what, err)
+	}
+	if wrong := z.wrong(); wrong != "" {
+		t.Errorf("%s: %s, which failed at step %d (%s): %s", where, what, n, step, wrong)
+	}
+	return failed, names
 }

@@ -39,8 +39,8 @@ const (
 // tracks are the permissions with which watchers hear of changes at once; rueidis needs the first.
 const tracks = " +client|tracking +client|id &__redis__:invalidate"
 
-// TestConformanceCluster runs the suite in a Cluster, with both clients, as a user with only the
-// documented permissions.
+// TestConformanceCluster runs a part of the suite in a Cluster, with both clients, as a user with only
+// the documented permissions.
 func TestConformanceCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule + " +client|tracking"},
@@ -60,7 +60,8 @@ func TestConformanceCluster(t *testing.T) {
 	}
 }
 
-// TestConformanceSentinel runs the suite at the primary behind sentinels.
+// TestConformanceSentinel runs a part of the suite at the primary behind sentinels. Scripts, keys and
+// channels are those of a single server, where every check runs with rueidis.
 func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
@@ -71,9 +72,11 @@ func TestConformanceSentinel(t *testing.T) {
 	primary := func(string) *testenv.RedisServer { return s.Servers[0] }
 	for name, dial := range map[string]dialSentinel{"rueidis": sentinelRueidis, "go-redis": sentinelGoRedis} {
 		t.Run(name, func(t *testing.T) {
-			drivertest.Run(t, several(s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) driver.Backend {
+			h := several(s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) driver.Backend {
 				return redislock.New(dial(t, s, p), nil)
-			}, restart, primary, tagOf, false, refusalsOf(s.Servers[:1], "noreplicas", "oom")))
+			}, restart, primary, tagOf, false, refusalsOf(s.Servers[:1], "noreplicas", "oom"))
+			h.Only = reconnected()
+			drivertest.Run(t, h)
 		})
 	}
 }
@@ -177,6 +180,7 @@ func likeDial(p *testenv.TCPProxies) rueidis.ClientOption {
 	return rueidis.ClientOption{
 		Dialer: net.Dialer{Timeout: 2 * time.Second, KeepAlive: time.Second}, ConnWriteTimeout: 3 * time.Second,
 		DisableRetry: true, DisableCache: true, PipelineMultiplex: -1, ClientSetInfo: rueidis.DisableClientSetInfo,
+		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
 		Username: "holdfast", Password: "secret",
 		DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return p.Dial(ctx, "tcp", addr)

@@ -68,6 +68,20 @@ func connected(more ...string) []string {
 	)
 }
 
+// reconnected are those of connected that depend on how a client finds its server: the connections
+// are cut, silent or forgotten, requests overtake each other, and the server starts again.
+func reconnected() []string {
+	if testenv.Deep() {
+		return nil
+	}
+	return []string{
+		"watch", "watch cut off", "watch lost hints", "one holder", "close", "handed over", "cancel races", "lost push",
+		"answer to acquire lost", "answer to release lost", "released during an outage", "restart", "refused acquire",
+		"passed over while answers are lost", "passed over on a forgotten connection", "latch push lost",
+		"client excludes", "client cancelled", "acquire after its cancel", "close during locks",
+	}
+}
+
 func must(c redislock.Conn, err error) func(testing.TB) redislock.Conn {
 	return func(t testing.TB) redislock.Conn {
 		t.Helper()
@@ -93,7 +107,7 @@ func dialGoRedis(t testing.TB, addr string) redislock.Conn {
 func rawClient(t testing.TB, addr string) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true,
-		DisableCache: true, PipelineMultiplex: -1})
+		DisableCache: true, PipelineMultiplex: -1, ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}

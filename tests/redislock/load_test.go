@@ -65,7 +65,7 @@ func contend(t testing.TB, backends []*redislock.Backend, name string, p promise
 	l := &load{promise: p, rounds: make([]atomic.Int64, len(backends)), failed: make(chan error, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
-	const pause = 5 * time.Millisecond // between two rounds of a goroutine, to leave the processor to the servers
+	const pause = 20 * time.Millisecond // between two rounds of a goroutine, to leave the processor to the servers
 	for i, b := range backends {
 		client, err := holdfast.New(within(t, soon), b, &holdfast.Config{TTL: loadTTL})
 		if err != nil {

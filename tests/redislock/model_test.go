@@ -47,7 +47,7 @@ func TestModelCatches(t *testing.T) {
 	client := rawClient(t, testenv.Existing(t))
 	catches := func(t *testing.T, on kind, old, new string) {
 		var changed atomic.Bool
-		modeltest.Catches(t, 4, func(t *rapid.T) modeltest.Store {
+		modeltest.Catches(t, 4, 10, func(t *rapid.T) modeltest.Store {
 			return model(t, client, on, func(text string) string {
 				if strings.Contains(text, old) {
 					changed.Store(true)
