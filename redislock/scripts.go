@@ -72,10 +72,24 @@ var (
 	clusterScripts = sync.OnceValue(func() *scripts { return load(true, nil, nil, nil) })
 )
 
+// lastMember has the scripts of the last member that was made: the servers of a quorum share them.
+var lastMember struct {
+	sync.Mutex
+	of      membership
+	scripts *scripts
+}
+
 func scriptsFor(cluster bool, m *membership, f *Format) *scripts {
 	switch {
-	case m != nil || f != nil:
+	case f != nil:
 		return load(cluster, m, f, nil)
+	case m != nil:
+		lastMember.Lock()
+		defer lastMember.Unlock()
+		if lastMember.scripts == nil || lastMember.of != *m {
+			lastMember.of, lastMember.scripts = *m, load(cluster, m, nil, nil)
+		}
+		return lastMember.scripts
 	case cluster:
 		return clusterScripts()
 	}
