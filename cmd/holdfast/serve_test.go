@@ -274,12 +274,11 @@ func TestServeEnds(t *testing.T) {
 	_, text = post("sessions", "{}", "")
 	session = text[strings.Index(text, `"session":"`)+11:][:26]
 	post("acquire", `{"request":1,"name":"b"}`, session)
-	began = time.Now()
 	p.signal(syscall.SIGTERM)
 	b.until("it drains", func() bool { code, _ := post("sessions", "{}", ""); return code == 503 })
 	p.signal(syscall.SIGTERM)
-	if code := p.code(); code != 69 || time.Since(began) > 2*time.Second {
-		t.Errorf("%d after %v", code, time.Since(began))
+	if code := p.code(); code != 69 { // 0 is that of a server which has waited for its sessions
+		t.Errorf("%d after a second signal", code)
 	}
 	if out, _ := b.want(0, "info", "b"); strings.Contains(out, "not in use") {
 		t.Error("a lease that may be trusted was freed")
