@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/hook"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/redisson"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
@@ -69,8 +70,11 @@ func newStepped(t *testing.T, kind kind, addr string) *stepped {
 	open := func(mute bool) driver.Session {
 		edit := func(_, text string) string { return stepper + text }
 		b := newEdited(conn(mute), &redislock.Config{Prefix: "hf:"}, edit)
-		if kind == formatted {
+		switch kind {
+		case formatted:
 			b = newFormat(conn(mute), nil, edit)
+		case fair:
+			b = newFormat(conn(mute), &redisson.Config{Fair: true}, edit)
 		}
 		hook.RedisListenEarly(b)
 		s.Backend = b
@@ -313,7 +317,7 @@ var passes = map[string]bool{
 // it takes every third step in scenes without a hand-over, and for a Cluster only scenes with one.
 func TestAborted(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []kind{server, cluster, formatted} {
+	for _, kind := range []kind{server, cluster, formatted, fair} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			s := newStepped(t, kind, testenv.Redis(t).Addr)
@@ -329,6 +333,8 @@ func TestAborted(t *testing.T) {
 				case testenv.Deep():
 				case kind == formatted:
 					every = 4 // its scripts have twice the steps
+				case kind == fair:
+					every = 9
 				case kind != server:
 					every = 2
 				}
