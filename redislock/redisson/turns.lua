@@ -93,10 +93,20 @@ local function claim(mode, n, token)
   return token
 end
 
+-- removed reports whether nothing is left of a semaphore but its record: a client in Java has removed it, and
+-- nobody here uses it. KN has the type t. reuse gives the name to another kind.
+local function removed(t) return st == 'P' and t ~= 'string' and count == 0 and not line end
+
+local function reuse()
+  forget()
+  st, used, limit, set, dirty = 'F', 0, 0, false, true
+end
+
 -- conflict also makes a semaphore of Redisson one of ours.
 local function conflict(mode, n, limit_)
   local t = unlike(typeOf())
   if mode ~= 'p' then
+    if removed(t) then reuse() end
     if t == 'string' then return 'it is a semaphore or latch of Redisson' end
     if t == 'hash' and st == 'F' and not mend() then
       local rw = call('HGET', KN, 'mode')
