@@ -255,9 +255,18 @@ local function loseHold(id)
 end
 
 -- mend makes good what a script left in KN that failed halfway: a lock without an end gets one. It
--- returns true if there is no lock, because KN has no holder.
+-- returns true if there is no lock, because KN has no holder. It ends the script if KN has other fields
+-- than a lock: somebody's data must not get an end.
 local function mend()
-  if call('HLEN', KN) == 1 and call('HEXISTS', KN, 'mode') == 1 then
+  local some = call('HSCAN', KN, 0, 'COUNT', 16)[2]
+  for i = 1, math.min(#some, 32), 2 do
+    local f, v = some[i], some[i + 1]
+    local mode = f == 'mode' and (v == 'read' or v == 'write')
+    if not mode and not (find(f, '^%x+%-%x+%-%x+%-%x+%-%x+:') and find(v, '^%d+$')) then
+      damaged(KN, 'it is no lock of Redisson, but a hash with other fields')
+    end
+  end
+  if #some == 2 and some[1] == 'mode' then
     write('DEL', KN)
     return true
   end
