@@ -13,6 +13,7 @@ local function limitTo(n)
     return
   end
   if t == 'none' then
+    if st == 'F' then become(n) end
     limit = n
     create()
   elseif PLAIN and not (st == 'P' and set and limit < 2 ^ 30) then -- that many: nobody has said how many

@@ -102,6 +102,15 @@ local function reuse()
   st, used, limit, set, dirty = 'F', 0, 0, false, true
 end
 
+-- become makes a name without a record a semaphore. The record is written before KN, which may be a latch
+-- if nothing says that it is none.
+local function become(limit_)
+  forget()
+  st, used, count, limit, set = 'P', 0, 0, limit_, true
+  put()
+  stored = true
+end
+
 -- conflict also makes a semaphore of Redisson one of ours.
 local function conflict(mode, n, limit_)
   local t = unlike(typeOf())
@@ -117,9 +126,6 @@ local function conflict(mode, n, limit_)
   end
   if t == 'hash' then return 'it is a lock of Redisson' end
   if st ~= 'F' and st ~= 'P' or st == 'F' and t == 'none' and limit_ == 0 then return end
-  if st == 'F' then
-    forget()
-    st, used, count, set, dirty = 'P', 0, 0, true, true
-  end
   limit = total() or limit > 0 and limit or limit_ > 0 and limit_ or 2 ^ 30
+  if st == 'F' then become(limit) end
 end
