@@ -254,18 +254,18 @@ local function loseHold(id)
   end
 end
 
+-- check ends the script if a field of KN is none of a lock of Redisson: the hash is somebody's data.
+local function check(f, v)
+  local is = f == 'mode' and (v == 'read' or v == 'write')
+    or find(f, '^%x+%-%x+%-%x+%-%x+%-%x+:') and find(v, '^%d+$')
+  if not is then damaged(KN, 'it is no lock of Redisson, but a hash with other fields') end
+end
+
 -- mend makes good what a script left in KN that failed halfway: a lock without an end gets one. It
--- returns true if there is no lock, because KN has no holder. It ends the script if KN has other fields
--- than a lock: somebody's data must not get an end.
+-- returns true if there is no lock, because KN has no holder.
 local function mend()
   local some = call('HSCAN', KN, 0, 'COUNT', 16)[2]
-  for i = 1, math.min(#some, 32), 2 do
-    local f, v = some[i], some[i + 1]
-    local mode = f == 'mode' and (v == 'read' or v == 'write')
-    if not mode and not (find(f, '^%x+%-%x+%-%x+%-%x+%-%x+:') and find(v, '^%d+$')) then
-      damaged(KN, 'it is no lock of Redisson, but a hash with other fields')
-    end
-  end
+  for i = 1, math.min(#some, 32), 2 do check(some[i], some[i + 1]) end
   if #some == 2 and some[1] == 'mode' then
     write('DEL', KN)
     return true

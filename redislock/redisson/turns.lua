@@ -95,7 +95,9 @@ end
 
 -- removed reports whether nothing is left of a semaphore but its record: a client in Java has removed it, and
 -- nobody here uses it. KN has the type t. reuse gives the name to another kind.
-local function removed(t) return st == 'P' and t ~= 'string' and count == 0 and not line end
+local function removed(t)
+  return st == 'P' and t ~= 'string' and count == 0 and not line and call('ZCARD', zset()) == 0
+end
 
 local function reuse()
   forget()

@@ -301,7 +301,7 @@ func TestRedissonPermitEndsInJava(t *testing.T) {
 // waits for it.
 func TestRedissonForeignHash(t *testing.T) {
 	t.Parallel()
-	m, a, _, _ := oneName(t)
+	m, a, b, _ := oneName(t)
 	for _, data := range [][]string{{"mode", "fast"}, {"color", "red"}, {m.h, "x"}, {"mode", "read", "color", "red"}} {
 		name := newID()
 		m.do(append([]string{"HSET", name}, data...)...)
@@ -313,6 +313,9 @@ func TestRedissonForeignHash(t *testing.T) {
 			if err := a.Cancel(t.Context(), name, r.ID); err != nil {
 				t.Errorf("%v: Cancel: %v", data, err)
 			}
+		}
+		if rec, err := b.Inspect(t.Context(), name); !errors.Is(err, driver.ErrDamaged) {
+			t.Errorf("%v: Inspect: %+v, %v; want ErrDamaged", data, rec, err)
 		}
 		if n, left := m.number("HLEN", name), m.number("PTTL", name); n != int64(len(data)/2) || left != -1 {
 			t.Errorf("%v: %d fields that last for %d ms; want all, without an end", data, n, left)
