@@ -125,7 +125,8 @@ func (c *conn) answersPing(ctx context.Context, server rueidis.Client, channel s
 	if server != c.client {
 		return server.Do(ctx, server.B().Ping().Build()).Error() == nil
 	}
-	err := server.Do(ctx, server.B().Hdel().Key(channel).Field("holdfast looks for a server that takes writes").Build()).Error()
+	const field = "holdfast looks for a server that takes writes" // no hash has it
+	err := server.Do(ctx, server.B().Hdel().Key(channel).Field(field).Build()).Error()
 	return err == nil || strings.HasPrefix(err.Error(), "WRONGTYPE")
 }
 
