@@ -32,7 +32,7 @@ func TestSettings(t *testing.T) {
 		"read-timeout=61s": "read-timeout is not a time", "read-timeout=-1s": "read-timeout is not a time",
 		"pool-size=1": "pool-size is not a number from 2 to 1024", "pool-size=1025": "pool-size is not",
 		"pool-size=x":                       "pool-size is not",
-		"pool_size=4":                       `"pool_size" is unknown (did you mean pool-size?): this URL may have dial-timeout, password-file`,
+		"pool_size=4":                       `"pool_size" is unknown (did you mean pool-size?): this URL may have `,
 		"dial_timeout=4s":                   "did you mean dial-timeout?",
 		"read-timeout=1s&read-timeout=2s":   `"read-timeout" is given twice`,
 		"password-file=relative":            "password file relative: its path must be absolute",
