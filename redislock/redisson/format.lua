@@ -270,5 +270,6 @@ local function mend()
     write('DEL', KN)
     return true
   end
-  if call('PTTL', KN) == -1 then write('PEXPIRE', KN, RETAIN) end
+  -- HSCAN may see no field of a large hash.
+  if #some > 0 and call('PTTL', KN) == -1 then write('PEXPIRE', KN, RETAIN) end
 end
