@@ -65,13 +65,13 @@ type stepped struct {
 func newStepped(t *testing.T, kind kind, addr string) *stepped {
 	s := &stepped{ctx: within(t, 10*time.Minute), client: rawClient(t, addr), kind: kind, tag: newID()}
 	conn := func(mute bool) redislock.Conn {
-		return &sided{Conn: rueidisconn.New(s.client), cluster: kind == cluster, mute: mute}
+		return &sided{Conn: rueidisconn.New(s.client), cluster: kind == cluster || kind == formattedCluster, mute: mute}
 	}
 	open := func(mute bool) driver.Session {
 		edit := func(_, text string) string { return stepper + text }
 		b := newEdited(conn(mute), &redislock.Config{Prefix: "hf:"}, edit)
 		switch kind {
-		case formatted:
+		case formatted, formattedCluster:
 			b = newFormat(conn(mute), nil, edit)
 		case fair:
 			b = newFormat(conn(mute), &redisson.Config{Fair: true}, edit)
@@ -317,7 +317,7 @@ var passes = map[string]bool{
 // it takes every third step in scenes without a hand-over, and for a Cluster only scenes with one.
 func TestAborted(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []kind{server, cluster, formatted, fair} {
+	for _, kind := range []kind{server, cluster, formatted, formattedCluster, fair} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			s := newStepped(t, kind, testenv.Redis(t).Addr)
@@ -333,7 +333,7 @@ func TestAborted(t *testing.T) {
 				case testenv.Deep():
 				case kind == formatted:
 					every = 4 // its scripts have twice the steps
-				case kind == fair:
+				case kind == fair, kind == formattedCluster:
 					every = 9
 				case kind != server:
 					every = 2
