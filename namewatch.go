@@ -34,7 +34,8 @@ const (
 // the events of different names.
 //
 // Stores that can report changes make Watch look at once: memory, SQLite, ZooKeeper from 3.6 and
-// Redis from 6; MySQL and PostgreSQL do within 0.2 s. Others are looked at every third of the TTL.
+// Redis from 6; MySQL and PostgreSQL do within 0.2 s. Others are looked at every third of the TTL,
+// and so are locks in Redis that Redisson shares.
 // Each is looked at twice per TTL, and when a lease is due to expire. Looks are at least 20 ms
 // apart, and pause while the caller handles an event.
 //

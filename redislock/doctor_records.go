@@ -14,8 +14,11 @@ import (
 // lookForDamage lists names, up to a limit, and reports records that cannot be read.
 func (b *Backend) lookForDamage(ctx context.Context, f *doctor.Findings) error {
 	const code, most = "redis.records", 1000
-	const why, do = "calls for such a name fail with ErrDamaged until it is removed; no other name is harmed",
-		"find out what else writes keys with this prefix; delete the name's keys when no program relies on the lock"
+	const why = "calls for such a name fail with ErrDamaged until it is removed; no other name is harmed"
+	do := "find out what else writes keys with this prefix; delete the name's keys when no program relies on the lock"
+	if b.format != nil {
+		do += "; a key with the name itself may be another program's data: then give the lock another name"
+	}
 	records, err := b.List(ctx, "", "", most)
 	if errors.Is(err, driver.ErrDamaged) {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: err.Error(), Why: "names cannot be listed", Do: do})

@@ -26,14 +26,18 @@ type contest struct {
 	log    []string
 }
 
-// contend starts two processes of each side, and each carries out n rounds.
-func (w *world) contend(kind, name string, limit, n int) *contest {
+// contend starts two processes of each side, and each carries out n rounds. If the lock changes sides
+// less often than turns, they do it again: a busy machine lets one side finish before the other begins.
+func (w *world) contend(kind, name string, limit, n, turns int) (*contest, judge.Verdict) {
 	w.t.Helper()
 	c := w.contest(kind, limit, long, (*side).sharedTwo)
 	// A cold virtual machine would start too late to contend.
 	c.run(name+":warm-up", n/10+1, nil)
 	c.run(name, n, nil)
-	return c
+	for again := 1; again < 5 && c.verdict().Turns < turns; again++ {
+		c.run(fmt.Sprint(name, ":again", again), n, nil)
+	}
+	return c, c.check(turns)
 }
 
 // contest returns a contest of two processes of each side, which have not begun.
@@ -155,15 +159,22 @@ func answers(actors []*actor) []string {
 func (c *contest) check(turns int) judge.Verdict {
 	t := c.w.t
 	t.Helper()
-	v, err := judge.Read(strings.Join(c.log, "\n"), c.sides, c.limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := c.verdict()
 	waits := c.handovers()
 	t.Logf("%s: %d writes, %+v; half of the %d hand-overs between sides within %v", c.kind, c.writes, v, len(waits),
 		median(waits))
 	if v.Turns < turns {
 		t.Errorf("the lock changed sides only %d times; the test needs at least %d", v.Turns, turns)
+	}
+	return v
+}
+
+// verdict fails the test if the log shows an overlap.
+func (c *contest) verdict() judge.Verdict {
+	c.w.t.Helper()
+	v, err := judge.Read(strings.Join(c.log, "\n"), c.sides, c.limit)
+	if err != nil {
+		c.w.t.Fatal(err)
 	}
 	return v
 }
@@ -218,16 +229,14 @@ func median(all []time.Duration) time.Duration {
 
 func TestMutexRounds(t *testing.T) {
 	each(t, everywhere, func(w *world) {
-		c := w.contend("mutex", w.name("mutex"), 1, rounds)
-		c.check(rounds / 10)
+		c, _ := w.contend("mutex", w.name("mutex"), 1, rounds, rounds/10)
 		c.checkHandovers()
 	})
 }
 
 func TestFairRounds(t *testing.T) {
 	each(t, []place{server, cluster}, func(w *world) {
-		c := w.contend("fair", w.name("fair"), 1, rounds)
-		c.check(rounds / 5)
+		c, _ := w.contend("fair", w.name("fair"), 1, rounds, rounds/5)
 		c.checkHandovers()
 	})
 }
@@ -235,8 +244,7 @@ func TestFairRounds(t *testing.T) {
 // Each grant has a larger fencing token than all before it, whichever side it went to.
 func TestFencedRounds(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
-		c := w.contend("fenced", w.name("fenced"), 1, rounds)
-		c.check(rounds / 10)
+		c, _ := w.contend("fenced", w.name("fenced"), 1, rounds, rounds/10)
 		c.checkHandovers()
 		var last int64
 		for _, line := range c.log {
@@ -253,8 +261,7 @@ func TestFencedRounds(t *testing.T) {
 
 func TestReadWriteRounds(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
-		c := w.contend("rw", w.name("rw"), 1, rounds)
-		v := c.check(rounds / 10)
+		c, v := w.contend("rw", w.name("rw"), 1, rounds, rounds/10)
 		if c.writes != 4*rounds/5 {
 			w.t.Errorf("%d writes, want %d", c.writes, 4*rounds/5)
 		}
@@ -268,7 +275,7 @@ func TestSemaphoreRounds(t *testing.T) {
 	each(t, []place{server}, func(w *world) {
 		for _, kind := range []string{"semaphore", "permit"} {
 			const limit = 3
-			v := w.contend(kind, w.name(kind), limit, rounds).check(rounds / 10)
+			_, v := w.contend(kind, w.name(kind), limit, rounds, rounds/10)
 			if v.Mixed < rounds/10 || v.Most != limit {
 				w.t.Errorf("%s: sides mixed %d times, at most %d of %d were inside", kind, v.Mixed, v.Most, limit)
 			}
@@ -278,8 +285,7 @@ func TestSemaphoreRounds(t *testing.T) {
 
 func TestMultiRounds(t *testing.T) {
 	each(t, []place{cluster}, func(w *world) {
-		c := w.contend("multi", w.name("a")+","+w.name("b")+","+w.name("c"), 1, rounds/2)
-		c.check(2)
+		w.contend("multi", w.name("a")+","+w.name("b")+","+w.name("c"), 1, rounds/2, 2)
 	})
 }
 

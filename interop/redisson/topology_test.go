@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/interop/internal/judge"
 )
@@ -52,8 +53,8 @@ func (c *contest) busy() bool {
 }
 
 // checkDisturbed waits until all have ended, and checks what must be true even if clients of Redisson
-// have given up: those of holdfast have not, unless they have learnt that their lock was lost, and at
-// most so many locks and updates were.
+// have given up: those of holdfast have not, unless they have learnt that their lock was lost, or that
+// nobody knows how its release ended. At most so many locks and updates were lost.
 func (c *topology) checkDisturbed(losses int) {
 	t := c.w.t
 	t.Helper()
@@ -62,6 +63,11 @@ func (c *topology) checkDisturbed(losses int) {
 		switch r := a.Reply(); {
 		case strings.HasPrefix(r, "ok"):
 		case strings.HasPrefix(r, "lost"):
+			t.Logf("%s: %s", a, r)
+			lost++
+		case losses > 0 && strings.HasPrefix(r, "error ") && strings.Contains(r, ": release ") &&
+			strings.Contains(r, holdfast.ErrUncertain.Error()):
+			// The primary died while the holder released: nobody knows whether it has.
 			t.Logf("%s: %s", a, r)
 			lost++
 		case a.Process.Side == c.w.ours().name && !control:

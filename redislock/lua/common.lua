@@ -60,9 +60,10 @@ end
 local getHold -- returns token, lease end, keep time, since, n, owner of a group's grant
 local getPlace -- returns deadline, time of joining, minimum hold, mode, n, owner of a waiter
 local subscribed -- reports whether a session is subscribed at this server
+local put -- writes the state
 
 --FORMAT
-local function put()
+put = function()
   if st ~= 'X' then settle() end
   local v = st .. (line and '1' or '0') .. fmt('%016.0f', last)
   local stay = reach

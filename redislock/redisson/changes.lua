@@ -1,14 +1,19 @@
 -- Limits, latches, and what is announced when a script has written everything.
 
--- limitTo is SetLimit. It returns a text if the name is something else.
+-- limitTo is SetLimit. It returns a text if the name is something else, or may be: a latch and an idle
+-- semaphore look alike, and clients in Java would wait for ever for a latch that is gone.
 local function limitTo(n)
   local t = unlike(typeOf())
   if t == 'hash' then return 'it is a lock of Redisson' end
+  if t == 'string' and st == 'F' and free() and call('ZCARD', zset()) == 0 then -- free: it is a number
+    return 'it is a latch or a semaphore of Redisson, which look alike; if it is a semaphore, take a permit here first'
+  end
   if n == 0 then
     if st == 'F' and t == 'string' then st, used, count, set, counted = 'P', 0, 0, true, true end
     return
   end
   if t == 'none' then
+    if st == 'F' then become(n) end
     limit = n
     create()
   elseif PLAIN and not (st == 'P' and set and limit < 2 ^ 30) then -- that many: nobody has said how many
@@ -22,8 +27,10 @@ end
 -- knowLatch makes a latch of Redisson one of ours. It returns a text if the name is something else.
 local function knowLatch()
   local t = unlike(typeOf())
+  if removed(t) then reuse() end
   if t == 'hash' and st == 'F' then return 'it is a lock of Redisson' end
   if t == 'string' and st == 'F' then
+    if call('ZCARD', zset()) > 0 then return 'it is a semaphore of Redisson' end
     forget()
     st, count, dirty = 'L', free(), true
   end
@@ -52,11 +59,9 @@ local function removeLatch()
   news = 0
 end
 
--- recordLife returns how many microseconds the record lives at least: of an RSemaphore nothing else
--- knows what our holders have.
-local function recordLife()
-  return PLAIN and st == 'P' and count > 0 and 30 * 86400000000 or 0
-end
+-- recordLife returns how many microseconds the record lives at least. Nothing else knows that a semaphore
+-- is none of Redisson's latches, nor what our holders have of an RSemaphore.
+local function recordLife() return st == 'P' and 30 * 86400000000 or 0 end
 
 local function announce()
   if freed or vacated then

@@ -41,6 +41,8 @@
 //     leases in Java end early.
 //   - Each permit of an RPermitExpirableSemaphore is an element of a sorted set, which each renewal
 //     writes. So a request may have 1000 permits at most.
+//   - A latch and an idle semaphore look alike. SetLimit refuses what may be a latch with ErrKind: what no
+//     client in Go has used as a semaphore for 30 days, and nobody in Java has a permit of.
 //   - Redisson removes a latch at zero. A latch that nobody in Go had used until then does not exist.
 //   - RFairLock has one queue for Go and Java, which relies on the clocks of the clients in Java: see
 //     Config.Fair.

@@ -72,6 +72,8 @@ local function stay(id, mode, n, owner, joined)
   local h, q, z = holder(id), queue()
   write('HSET', KM, 'f' .. h, id)
   if not call('LPOS', q, h) then
+    -- Redisson waits for ever for a place without a time, so the time comes first.
+    write('ZADD', z, fmt('%.0f', floor(now / 1000) + WAIT), h)
     write('RPUSH', q, h)
     nearest = nil
   end
@@ -79,12 +81,14 @@ local function stay(id, mode, n, owner, joined)
 end
 
 -- depart takes a waiter of ours out of the queue, and reports whether it was there. The times of those
--- behind it stay: nearly nothing of it is in them.
+-- behind it stay: nearly nothing of it is in them. If the script fails halfway, the field of m tells the
+-- next one that the place is ours, or that a time without a place is.
 local function depart(id)
   local h, q, z = holder(id), queue()
-  if write('HDEL', KM, 'f' .. h) == 0 then return false end
+  if not ours(h) then return false end
   write('LREM', q, 1, h)
   write('ZREM', z, h)
+  write('HDEL', KM, 'f' .. h)
   vacated, nearest = true, nil
   return true
 end

@@ -254,12 +254,22 @@ local function loseHold(id)
   end
 end
 
+-- check ends the script if a field of KN is none of a lock of Redisson: the hash is somebody's data.
+local function check(f, v)
+  local is = f == 'mode' and (v == 'read' or v == 'write')
+    or find(f, '^%x+%-%x+%-%x+%-%x+%-%x+:') and find(v, '^%d+$')
+  if not is then damaged(KN, 'it is no lock of Redisson, but a hash with other fields') end
+end
+
 -- mend makes good what a script left in KN that failed halfway: a lock without an end gets one. It
 -- returns true if there is no lock, because KN has no holder.
 local function mend()
-  if call('HLEN', KN) == 1 and call('HEXISTS', KN, 'mode') == 1 then
+  local some = call('HSCAN', KN, 0, 'COUNT', 16)[2]
+  for i = 1, math.min(#some, 32), 2 do check(some[i], some[i + 1]) end
+  if #some == 2 and some[1] == 'mode' and call('HLEN', KN) == 1 then -- HSCAN may see one field of many
     write('DEL', KN)
     return true
   end
-  if call('PTTL', KN) == -1 then write('PEXPIRE', KN, RETAIN) end
+  -- It may also see none.
+  if #some > 0 and call('PTTL', KN) == -1 then write('PEXPIRE', KN, RETAIN) end
 end

@@ -35,6 +35,7 @@ local function each(visit)
     local mine, all, ms = mineOf(), call('HGETALL', KN), call('PTTL', KN)
     local rw = call('HGET', KN, 'mode')
     for i = 1, #all, 2 do
+      check(all[i], all[i + 1])
       local f, n, left = all[i], num(all[i + 1]) or 0, ms
       if f ~= 'mode' and not mine[f] then
         local what = not rw and 'lock' or find(f, ':write$') and 'write' or 'read'

@@ -93,10 +93,31 @@ local function claim(mode, n, token)
   return token
 end
 
+-- removed reports whether nothing is left of a semaphore but its record: a client in Java has removed it, and
+-- nobody here uses it. KN has the type t. reuse gives the name to another kind.
+local function removed(t)
+  return st == 'P' and t ~= 'string' and count == 0 and not line and call('ZCARD', zset()) == 0
+end
+
+local function reuse()
+  forget()
+  st, used, limit, set, dirty = 'F', 0, 0, false, true
+end
+
+-- become makes a name without a record a semaphore. The record is written before KN, which may be a latch
+-- if nothing says that it is none.
+local function become(limit_)
+  forget()
+  st, used, count, limit, set = 'P', 0, 0, limit_, true
+  put()
+  stored = true
+end
+
 -- conflict also makes a semaphore of Redisson one of ours.
 local function conflict(mode, n, limit_)
   local t = unlike(typeOf())
   if mode ~= 'p' then
+    if removed(t) then reuse() end
     if t == 'string' then return 'it is a semaphore or latch of Redisson' end
     if t == 'hash' and st == 'F' and not mend() then
       local rw = call('HGET', KN, 'mode')
@@ -107,9 +128,6 @@ local function conflict(mode, n, limit_)
   end
   if t == 'hash' then return 'it is a lock of Redisson' end
   if st ~= 'F' and st ~= 'P' or st == 'F' and t == 'none' and limit_ == 0 then return end
-  if st == 'F' then
-    forget()
-    st, used, count, set, dirty = 'P', 0, 0, true, true
-  end
   limit = total() or limit > 0 and limit or limit_ > 0 and limit_ or 2 ^ 30
+  if st == 'F' then become(limit) end
 end

@@ -71,6 +71,10 @@ func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return dialWith(set, dial)
+}
+
+func dialWith(set settings, dial Dialer) (redislock.Conn, error) {
 	opt := set.ClientOption
 	if dial != nil {
 		network := "tcp"

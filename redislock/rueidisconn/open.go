@@ -30,10 +30,14 @@ func Open(rawURL string) (*redislock.Backend, error) { return OpenVia(rawURL, ni
 // OpenVia is Open with every connection made by dial, as in DialVia.
 func OpenVia(rawURL string, dial Dialer) (*redislock.Backend, error) {
 	rest, t, err := config(rawURL)
-	if err != nil {
+	set, first := parsePart(rest, rawURL, t.parameters())
+	switch {
+	case first != nil: // a parameter that is misspelled may be why another one is refused
+		return nil, first
+	case err != nil:
 		return nil, invalid(rawURL, err)
 	}
-	conn, err := DialVia(rest, dial)
+	conn, err := dialWith(set, dial)
 	switch {
 	case err != nil:
 		return nil, err
@@ -49,18 +53,51 @@ type table struct {
 	redisson bool
 }
 
+// The parameters of the lock table.
+const (
+	replicas  = "replicas"
+	timeout   = "replica-timeout"
+	dialect   = "dialect"
+	mutex     = "mutex"
+	semaphore = "semaphore"
+)
+
+// parameters returns which of them may stand beside those that the URL has.
+func (t *table) parameters() []string {
+	all := []string{replicas, timeout, dialect}
+	if t.redisson {
+		all = append(all, mutex, semaphore)
+	}
+	return all
+}
+
 // config cuts the parameters that Dial does not know out of a URL. It leaves URLs that cannot be
 // parsed to Dial.
 func config(raw string) (rest string, t table, err error) {
-	const replicas, timeout, dialect, mutex, semaphore = "replicas", "replica-timeout", "dialect", "mutex", "semaphore"
 	before, text, _ := strings.Cut(raw, "?")
 	query, err := url.ParseQuery(text)
 	if err != nil {
 		return raw, t, nil
 	}
+	err = t.read(query)
+	had := len(query)
+	for _, key := range []string{replicas, timeout, dialect, mutex, semaphore} {
+		query.Del(key)
+	}
+	switch len(query) {
+	case had:
+		return raw, t, err
+	case 0:
+		return before, t, err
+	}
+	return before + "?" + query.Encode(), t, err
+}
+
+// read reads the parameters of the lock table.
+func (t *table) read(query url.Values) (err error) {
 	for _, key := range []string{replicas, timeout, dialect, mutex, semaphore} {
 		if len(query[key]) > 1 {
-			return "", t, fmt.Errorf("%s is given twice", key)
+			return fmt.Errorf("the parameter %q is given twice", key)
 		}
 	}
 	for _, p := range []struct {
@@ -75,32 +112,24 @@ func config(raw string) (rest string, t table, err error) {
 			*flag = true
 		} else if query.Has(p.key) {
 			allowed := strings.Join(slices.Sorted(maps.Keys(p.values)), " or ")
-			return "", t, fmt.Errorf("%s is not %s, which is all that is allowed", p.key, allowed)
+			return fmt.Errorf("%s is not %s, which is all that is allowed", p.key, allowed)
 		}
 	}
-	if !t.redisson && (query.Has(mutex) || query.Has(semaphore)) {
-		return "", t, errors.New("mutex and semaphore need dialect=redisson")
+	for _, key := range []string{mutex, semaphore} {
+		if !t.redisson && query.Has(key) {
+			return fmt.Errorf("the parameter %q needs dialect=redisson", key)
+		}
 	}
 	if query.Has(replicas) || query.Has(timeout) {
 		if t.WaitReplicas, err = strconv.Atoi(query.Get(replicas)); err != nil || t.WaitReplicas < 1 || t.WaitReplicas > 32 {
-			return "", t, errors.New("replicas is not a number from 1 to 32")
+			return errors.New("replicas is not a number from 1 to 32")
 		}
 	}
 	if query.Has(timeout) {
 		t.WaitTimeout, err = time.ParseDuration(query.Get(timeout))
 		if err != nil || t.WaitTimeout < time.Millisecond {
-			return "", t, errors.New("replica-timeout is not a time like 500ms, from 1ms to a third of the TTL")
+			return errors.New("replica-timeout is not a time like 500ms, from 1ms to a third of the TTL")
 		}
 	}
-	had := len(query)
-	for _, key := range []string{replicas, timeout, dialect, mutex, semaphore} {
-		query.Del(key)
-	}
-	switch len(query) {
-	case had:
-		return raw, t, nil
-	case 0:
-		return before, t, nil
-	}
-	return before + "?" + query.Encode(), t, nil
+	return nil
 }

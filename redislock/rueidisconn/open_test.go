@@ -81,3 +81,21 @@ func TestOpenRefuses(t *testing.T) {
 		t.Errorf("Dial: %v; want ErrInvalid", err)
 	}
 }
+
+// An unknown parameter is named with those that are allowed beside the others, and the URL is shown whole.
+func TestUnknownParameter(t *testing.T) {
+	for query, want := range map[string]string{
+		"dialect=redisson&mutx=fair": `?dialect=redisson&mutx=***": the parameter "mutx" is unknown: this URL may have ` +
+			`dial-timeout, dialect, mutex, password-file, pool-size, read-timeout, replica-timeout, replicas, semaphore;`,
+		"dialekt=redisson&mutex=fair": `the parameter "dialekt" is unknown: this URL may have ` +
+			`dial-timeout, dialect, password-file, pool-size, read-timeout, replica-timeout, replicas;`,
+		"mutex=fair":                        `the parameter "mutex" needs dialect=redisson;`,
+		"semaphore=plain":                   `the parameter "semaphore" needs dialect=redisson;`,
+		"dialect=redisson&dialect=redisson": `the parameter "dialect" is given twice;`,
+		"dialect=redisson&mutex=fare":       `mutex is not fair or fenced, which is all that is allowed;`,
+	} {
+		if _, err := Open("redis://h?" + query); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", query, err, want)
+		}
+	}
+}

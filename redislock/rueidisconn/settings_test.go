@@ -31,12 +31,13 @@ func TestSettings(t *testing.T) {
 		"dial-timeout=2":    "dial-timeout is not a time", "dial-timeout=": "dial-timeout is not a time",
 		"read-timeout=61s": "read-timeout is not a time", "read-timeout=-1s": "read-timeout is not a time",
 		"pool-size=1": "pool-size is not a number from 2 to 1024", "pool-size=1025": "pool-size is not",
-		"pool-size=x": "pool-size is not", "pool_size=4": `"pool_size" is unknown or given twice (did you mean pool-size?)`,
+		"pool-size=x":                       "pool-size is not",
+		"pool_size=4":                       `"pool_size" is unknown (did you mean pool-size?): this URL may have `,
 		"dial_timeout=4s":                   "did you mean dial-timeout?",
-		"read-timeout=1s&read-timeout=2s":   `"read-timeout" is unknown or given twice`,
+		"read-timeout=1s&read-timeout=2s":   `"read-timeout" is given twice`,
 		"password-file=relative":            "password file relative: its path must be absolute",
 		"sentinelpassword-file=/no":         `"sentinelpassword-file" is unknown`,
-		"password-file=/a&password-file=/b": `"password-file" is unknown or given twice`,
+		"password-file=/a&password-file=/b": `"password-file" is given twice`,
 	} {
 		if _, err := parse("redis://h?" + query); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", query, err, want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,12 +119,15 @@ func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.W
 // cannot save its data refuses PING as it refuses writes (MISCONF). rueidis sends a PING after the
 // end of a subscription, to see where the confirmations end, and panics on an unexpected answer.
 // That is on a goroutine of rueidis, so no caller can recover from it. The client of a Cluster cannot
-// address a PING to that server, so this function deletes a key that never exists.
+// address a PING to that server. So this function sends it a write that changes nothing, even if there
+// is a key of the channel's name.
 func (c *conn) answersPing(ctx context.Context, server rueidis.Client, channel string) bool {
 	if server != c.client {
 		return server.Do(ctx, server.B().Ping().Build()).Error() == nil
 	}
-	return server.Do(ctx, server.B().Del().Key(channel).Build()).Error() == nil
+	const field = "holdfast looks for a server that takes writes" // no hash has it
+	err := server.Do(ctx, server.B().Hdel().Key(channel).Field(field).Build()).Error()
+	return err == nil || strings.HasPrefix(err.Error(), "WRONGTYPE")
 }
 
 // shortLimit bounds the end of a subscription, and a redial.

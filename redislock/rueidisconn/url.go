@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -53,17 +54,20 @@ type settings struct {
 }
 
 // parse returns the settings of a URL.
-func parse(rawURL string) (settings, error) {
-	s, err := read(rawURL)
+func parse(rawURL string) (settings, error) { return parsePart(rawURL, rawURL, nil) }
+
+// parsePart returns the settings of a URL that is part of whole: it lacks the parameters others.
+func parsePart(rawURL, whole string, others []string) (settings, error) {
+	s, err := read(rawURL, others)
 	if err != nil {
-		err = invalid(rawURL, cmp.Or(storeurl.AtAfterHosts(rawURL), err)) // a password with an @ may be valid
+		err = invalid(whole, cmp.Or(storeurl.AtAfterHosts(rawURL), err)) // a password with an @ may be valid
 	}
 	return s, err
 }
 
-// read is parse, with errors that quote nothing of the URL but its scheme and parameters without
+// read is parsePart, with errors that quote nothing of the URL but its scheme and parameters without
 // secrets.
-func read(rawURL string) (settings, error) {
+func read(rawURL string, others []string) (settings, error) {
 	s := settings{ClientOption: options()}
 	u, query, err := storeurl.Parse(rawURL)
 	if err != nil {
@@ -77,12 +81,22 @@ func read(rawURL string) (settings, error) {
 	if err := cmp.Or(p.place(&s.ClientOption), p.tuning(&s)); err != nil {
 		return s, err
 	}
-	for k, v := range p.query {
-		if !slices.Contains(p.known, k) || len(v) != 1 {
-			return s, fmt.Errorf("the parameter %q is unknown or given twice%s", k, p.meant(k))
+	return s, cmp.Or(p.unknown(others), p.passwordFile(&s.ClientOption))
+}
+
+// unknown returns an error for a parameter that is not allowed, or is given twice. others: what
+// Open allows besides.
+func (p *parts) unknown(others []string) error {
+	for _, k := range slices.Sorted(maps.Keys(p.query)) {
+		switch {
+		case !slices.Contains(p.known, k):
+			all := strings.Join(slices.Sorted(slices.Values(slices.Concat(p.known, others))), ", ")
+			return fmt.Errorf("the parameter %q is unknown%s: this URL may have %s", k, p.meant(k), all)
+		case len(p.query[k]) != 1:
+			return fmt.Errorf("the parameter %q is given twice", k)
 		}
 	}
-	return s, p.passwordFile(&s.ClientOption)
+	return nil
 }
 
 // place reads where the servers are.

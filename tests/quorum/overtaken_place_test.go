@@ -48,6 +48,9 @@ func TestPlaceOfAnEndedGrant(t *testing.T) {
 	}()
 	req := &driver.Request{ID: "a-1", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true, Info: info, Lease: short}
 	reply, err := a.Acquire(within(t), req)
+	for end := time.Now().Add(20 * time.Second); err == nil && reply.Token == 0 && time.Now().Before(end); {
+		reply, err = a.Acquire(within(t), req) // one of the two free servers was slow
+	}
 	if err != nil || reply.Token == 0 {
 		t.Fatal(reply, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/hook"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/redisson"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
@@ -66,13 +67,16 @@ type stepped struct {
 func newStepped(t *testing.T, kind kind, addr string) *stepped {
 	s := &stepped{ctx: within(t, 10*time.Minute), client: rawClient(t, addr), kind: kind, tag: newID()}
 	conn := func(mute bool) redislock.Conn {
-		return &sided{Conn: rueidisconn.New(s.client), cluster: kind == cluster, mute: mute}
+		return &sided{Conn: rueidisconn.New(s.client), cluster: kind == cluster || kind == formattedCluster, mute: mute}
 	}
 	open := func(mute bool) driver.Session {
 		edit := func(_, text string) string { return stepper + text }
 		b := newEdited(conn(mute), &redislock.Config{Prefix: "hf:"}, edit)
-		if kind == formatted {
+		switch kind {
+		case formatted, formattedCluster:
 			b = newFormat(conn(mute), nil, edit)
+		case fair:
+			b = newFormat(conn(mute), &redisson.Config{Fair: true}, edit)
 		}
 		hook.RedisListenEarly(b)
 		s.Backend = b
@@ -323,7 +327,7 @@ var readers = map[string]bool{
 // it takes some of the steps, see sampled, and for a Cluster only scenes with a hand-over.
 func TestAborted(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []kind{server, cluster, formatted} {
+	for _, kind := range []kind{server, cluster, formatted, formattedCluster, fair} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			s := newStepped(t, kind, testenv.Redis(t).Addr)
@@ -351,11 +355,14 @@ func TestAborted(t *testing.T) {
 // sampled reports whether the test command lets step n of a script with these commands fail. Where a
 // name is handed over, that is each step that writes or publishes, and every fourth of the others: a
 // step that only reads fails with the same keys as the next one. In other scenes it is every third
-// step, and for Redisson's format, whose scripts have twice the steps, every fourth.
+// step, for Redisson's format, whose scripts have twice the steps, every fourth, and for its fair locks
+// and in a Cluster every ninth.
 func sampled(kind kind, where string, names []string, n int) bool {
 	switch {
 	case kind == formatted:
 		return n%4 == 1
+	case kind == fair, kind == formattedCluster:
+		return n%9 == 1
 	case !passes[where]:
 		return n%3 == 1
 	case kind == cluster && n%2 == 0:

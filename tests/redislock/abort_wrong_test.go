@@ -72,7 +72,7 @@ func (z *scene) wrong() string {
 		return "Inspect: " + err.Error()
 	}
 	for _, h := range rec.Holders {
-		if !h.Kept && (z.kind != formatted || !strings.Contains(h.Info, `"prog":"Redisson"`)) {
+		if !h.Kept && (!z.kind.shared() || !strings.Contains(h.Info, `"prog":"Redisson"`)) {
 			return fmt.Sprintf("held without a request: %+v", rec)
 		}
 		if err := z.Break(z.ctx, z.name, h.Token); err != nil {
@@ -83,7 +83,7 @@ func (z *scene) wrong() string {
 	if err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrKind) {
 		return "removal of the limit: " + err.Error()
 	}
-	if z.kind == formatted && !rec.Set && len(rec.Holders) > 0 {
+	if z.kind.shared() && !rec.Set && len(rec.Holders) > 0 {
 		z.do(z.t, "DEL", z.name) // it ends by itself
 	}
 	delete(z.ids, "c4")
@@ -92,6 +92,12 @@ func (z *scene) wrong() string {
 	}
 	if err := z.release("c4", 0); err != nil {
 		return fmt.Sprintf("its release: %v", err)
+	}
+	// Redisson's queue has no end: what is left in it would stay.
+	for _, key := range []string{"redisson_lock_queue:{" + z.name + "}", "redisson_lock_timeout:{" + z.name + "}"} {
+		if n, _ := z.do(z.t, "EXISTS", key).AsInt64(); z.kind == fair && n > 0 {
+			return key + " is left"
+		}
 	}
 	return ""
 }
@@ -112,7 +118,7 @@ func (z *scene) crowded(rec driver.Record) string {
 
 // wrongKeys reports whether Redisson's keys have less than the record, or more permits than there are.
 func (z *scene) wrongKeys(rec driver.Record) string {
-	if z.kind != formatted {
+	if !z.kind.shared() {
 		return ""
 	}
 	if rec.Kind == driver.Semaphore {

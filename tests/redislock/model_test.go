@@ -40,7 +40,13 @@ const (
 	cluster    kind = "cluster"
 	oldCluster kind = "cluster without sharded channels"
 	formatted  kind = "Redisson's keys"
+	fair       kind = "Redisson's keys with the queue of an RFairLock"
+
+	formattedCluster kind = "Redisson's keys in a Cluster"
 )
+
+// shared reports whether the lock table keeps Redisson's keys.
+func (k kind) shared() bool { return k == formatted || k == fair || k == formattedCluster }
 
 // TestModelCatches breaks the scripts in ways that the comparison must notice.
 func TestModelCatches(t *testing.T) {

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -293,5 +294,31 @@ func TestRedissonPermitEndsInJava(t *testing.T) {
 	gets(t, a, r, reply)
 	if rec, err := b.Inspect(t.Context(), name); err != nil || len(rec.Holders) != 2 {
 		t.Errorf("Inspect: %+v, %v", rec, err)
+	}
+}
+
+// TestRedissonForeignHash: a hash with the name of a lock may be somebody's data. It stays, and no request
+// waits for it.
+func TestRedissonForeignHash(t *testing.T) {
+	t.Parallel()
+	m, a, b, _ := oneName(t)
+	for _, data := range [][]string{{"mode", "fast"}, {"color", "red"}, {m.h, "x"}, {"mode", "read", "color", "red"}} {
+		name := newID()
+		m.do(append([]string{"HSET", name}, data...)...)
+		for _, r := range []*driver.Request{exclusive(name),
+			{ID: newID(), Name: name, Mode: driver.Shared, N: 1, ReadWrite: true}} {
+			if _, err := a.Acquire(t.Context(), r); !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v: Acquire: %v; want ErrDamaged with the name of the key", data, err)
+			}
+			if err := a.Cancel(t.Context(), name, r.ID); err != nil {
+				t.Errorf("%v: Cancel: %v", data, err)
+			}
+		}
+		if rec, err := b.Inspect(t.Context(), name); !errors.Is(err, driver.ErrDamaged) {
+			t.Errorf("%v: Inspect: %+v, %v; want ErrDamaged", data, rec, err)
+		}
+		if n, left := m.number("HLEN", name), m.number("PTTL", name); n != int64(len(data)/2) || left != -1 {
+			t.Errorf("%v: %d fields that last for %d ms; want all, without an end", data, n, left)
+		}
 	}
 }

@@ -2,7 +2,9 @@ package redislock_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
@@ -193,4 +195,88 @@ func TestRedissonPlainDeleted(t *testing.T) {
 	if n := m.number("GET", name); n != 5 {
 		t.Errorf("%d permits; want 5", n)
 	}
+}
+
+// TestRedissonLatchKept: a latch of Java looks like an idle semaphore, so no limit is set of it or removed
+// before a request for a permit or a client in Java has said that it is a semaphore.
+func TestRedissonLatchKept(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []*redisson.Config{nil, {PlainSemaphores: true}} {
+		m := newMixed(t)
+		a, b := m.open(cfg, long)
+		name := newID()
+		m.do("SET", name, "3")
+		for _, limit := range []int{0, 5} {
+			if err := b.SetLimit(t.Context(), name, limit); !errors.Is(err, driver.ErrKind) ||
+				!strings.Contains(err.Error(), "latch") {
+				t.Errorf("%+v: SetLimit %d: %v; want ErrKind", cfg, limit, err)
+			}
+			if n := m.number("GET", name); n != 3 {
+				t.Fatalf("%+v: %d are left of 3", cfg, n)
+			}
+		}
+		h := granted(t, a, permits(name, 1, 3))
+		if err := a.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		if days := m.record(name) / (24 * time.Hour); days < 29 {
+			t.Errorf("%+v: in %d days it may be a latch again", cfg, days)
+		}
+		if err := b.SetLimit(t.Context(), name, 0); err != nil {
+			t.Errorf("%+v: SetLimit: %v", cfg, err)
+		}
+		if n := m.number("EXISTS", name); n != 0 {
+			t.Errorf("%+v: the semaphore is not gone", cfg)
+		}
+	}
+}
+
+// TestRedissonSemaphoreInUse: a permit that a client in Java has tells that the name is a semaphore.
+func TestRedissonSemaphoreInUse(t *testing.T) {
+	t.Parallel()
+	m, a, b, name := oneName(t)
+	m.do("SET", name, "3")
+	if !m.permit(name, "0123456789abcdef", long) {
+		t.Fatal("no permit")
+	}
+	if _, err := a.CountDown(t.Context(), name, "one"); !errors.Is(err, driver.ErrKind) {
+		t.Errorf("CountDown: %v; want ErrKind", err)
+	}
+	if err := b.SetLimit(t.Context(), name, 5); err != nil {
+		t.Errorf("SetLimit: %v", err)
+	}
+	if n := m.number("GET", name); n != 4 {
+		t.Errorf("%d permits are free; want 4 of 5", n)
+	}
+}
+
+// TestRedissonSemaphoreRemoved: the name of a semaphore that Java has removed is free for other kinds.
+func TestRedissonSemaphoreRemoved(t *testing.T) {
+	t.Parallel()
+	m, a, _, name := oneName(t)
+	for _, use := range []func() error{
+		func() error { return a.Release(t.Context(), granted(t, a, exclusive(name)), 0) },
+		func() error {
+			_, err := a.SetCount(t.Context(), name, 2)
+			return err
+		},
+	} {
+		if err := a.Release(t.Context(), granted(t, a, permits(name, 1, 3)), 0); err != nil {
+			t.Fatal(err)
+		}
+		m.do("DEL", name, "{"+name+"}:timeout")
+		if err := use(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// record returns how long the record of a name still lives.
+func (m *mixed) record(name string) time.Duration {
+	m.t.Helper()
+	keys, err := m.do("KEYS", "hf:*:l:"+name).AsStrSlice()
+	if err != nil || len(keys) != 1 {
+		m.t.Fatal(keys, err)
+	}
+	return time.Duration(m.number("PTTL", keys[0])) * time.Millisecond
 }

@@ -53,6 +53,8 @@ func (a *app) advice(err error) string {
 	mayLackPassword := errors.Is(err, holdfast.ErrRefused) &&
 		(!known || refusal.Code == "NOAUTH" || refusal.Code == "WRONGPASS")
 	switch {
+	case errors.Is(err, holdfast.ErrDamaged) && strings.Contains(err.Error(), "it is no lock of Redisson"):
+		return "the key may be another program's data: keep it, and give the lock another name (docs/redisson.md)"
 	case errors.Is(err, holdfast.ErrDamaged):
 		return "no request for this name works until its record is removed at the store; other names are not affected (docs/oncall.md)"
 	case mayLackPassword && a.nestedWithoutPassword(err, u):

@@ -40,6 +40,8 @@ func TestAdvice(t *testing.T) {
 		{"rediss://h", closed, ""},
 		{"redis://h", refused("DAMAGED hf:{00}:l:x: nonsense"), "; no request for this name works until"},
 		{"sqlite:x", fmt.Errorf("%w: x", holdfast.ErrDamaged), "; no request for this name works until"},
+		{"redis://h?dialect=redisson", fmt.Errorf("%w: x: it is no lock of Redisson, but a hash with other fields", holdfast.ErrDamaged),
+			"; the key may be another program's data: keep it"},
 		{"redis+quorum://h:1,i:2,j:3", fmt.Errorf("%w: 2 of 3 servers failed: h:1: memory is full (OOM command not …); i:2: x",
 			holdfast.ErrRefused), "; raise maxmemory"},
 		{"redis://127.0.0.1:1", silent, "; no connection is possible either: "},

@@ -29,8 +29,9 @@ A line has the time, the name, what has changed, and the state of the name now:
 
 Each line is the difference between two readings of the store's record, so a grant that was given
 and ended between them is not shown; the tokens show that. SQLite, Redis (from 6) and ZooKeeper
-(from 3.6) say at once what to read. MySQL and PostgreSQL are asked every 0.2 s, others every third
-of --ttl. While the store cannot be reached, there is one message, and watch goes on.`
+(from 3.6) say at once what to read. MySQL and PostgreSQL are asked every 0.2 s, others and Redis with
+dialect=redisson every third of --ttl. While the store cannot be reached, there is one message, and
+watch goes on.`
 
 func (a *app) watchCommand() *cobra.Command {
 	var out format
