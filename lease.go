@@ -44,6 +44,9 @@ type Lease struct {
 	retry      bool          // RetryFailed of the options
 	unanswered bool          // an exchange about its request was not answered, and may still reach the store
 	pushed     bool          // so far only a push has reported the grant; not written once the lease has ended
+	atOnce     bool          // the first answer to its request was the grant
+	sticky     bool          // Sticky of the options
+	idle       bool          // it stands for a grant that no call has: see sticky.go
 
 	// Guarded by c.mu. The first four are beside the bools above, which keeps a Lease small.
 	asks          bool // it is the asker of its cohort; written by others only while it is in the line
@@ -265,7 +268,9 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	case prior == nil && l.passOn():
 		return true, nil
 	case prior == nil && l.outer == nil:
-		return true, l.releaseAtStore(context.Background())
+		err := l.releaseAtStore(context.Background())
+		l.usedUp()
+		return true, err
 	case prior == nil:
 		return false, nil
 	case first && prior.Reason == ReasonHandedOff:

@@ -50,6 +50,10 @@ type Info struct {
 	// client waited for the lock when it asked. It may pass the lock on to them under the grant.
 	Tokens int `json:"tokens,omitempty"`
 	Local  int `json:"local,omitempty"`
+
+	// StickyMS is for how long the client keeps the grant after a release, in milliseconds, unless
+	// somebody waits for it. 0: not at all.
+	StickyMS int64 `json:"sticky,omitempty"`
 }
 
 // String encodes i for a store: one line of JSON.
@@ -157,6 +161,9 @@ func (r *Request) Check() error {
 		return fmt.Errorf("%w minimum hold %v: allowed are 0 to %v", ErrInvalid, r.MinHold, MaxHold)
 	case len(r.Info) > MaxInfo:
 		return fmt.Errorf("%w note and labels: %d bytes encoded; allowed are %d", ErrInvalid, len(r.Info), MaxInfo)
+	}
+	if r.CallBack && r.Mode != Exclusive {
+		return fmt.Errorf("%w request: only an exclusive grant calls its session back", ErrInvalid)
 	}
 	return r.CheckTokens(AllKinds())
 }

@@ -60,7 +60,7 @@ func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sess
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, waiters: waiters.NewTable()}
+	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, waiters: waiters.NewTable(), wanted: cfg.Wanted}
 	s.sessions[n.id] = n
 	return n, ctx.Err()
 }
@@ -95,8 +95,12 @@ func (s *Store) step(ctx context.Context, name string,
 	}
 	grants, err := f(e, s.now())
 	for _, g := range grants {
-		if n := s.sessions[g.Session]; n != nil {
+		switch n := s.sessions[g.Session]; {
+		case n == nil:
+		case !g.CallBack:
 			n.waiters.Notify(g.ID, g.Token)
+		case n.wanted != nil:
+			n.wanted(name, g.ID)
 		}
 	}
 	if !e.Used() {

@@ -17,6 +17,7 @@ type session struct {
 	id      string
 	ttl     time.Duration
 	waiters *waiters.Table
+	wanted  func(name, id string) // driver.SessionConfig.Wanted
 	closed  bool
 }
 

@@ -1,0 +1,253 @@
+package holdfast
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// sticky is what a cohort needs for the option Sticky (docs/adr/0016-sticky-leases.md). Its grant stays
+// with the client while no call has it. Then the idle lease stands for it: renewals, the watcher and
+// Close treat that as any lease, and nobody is told of its end.
+//
+//	a release              passes the lock on, or makes the grant idle
+//	a call comes           it takes an idle grant, with the next token of the block, if the grant is
+//	                       trusted on a clock that counts sleep
+//	somebody waits         an idle grant goes back to the store; one in use does so at its release,
+//	                       or after the passes that every cohort may make
+//	nobody takes it for d  it goes back
+//	the block is used up   it goes back, and then the first of the line asks
+//
+// A grant that was not free when it was asked for is as if somebody waited from the beginning: the
+// store may have handed it over with others behind.
+//
+// All fields are guarded by Client.mu.
+type sticky struct {
+	stick      time.Duration // Sticky; 0: the cohort keeps no idle grant
+	idle       *Lease        // of the present grant; made when it is first needed
+	calledBack bool          // somebody waits for the present grant
+	wanted     string        // the request ID of a grant that was called back, or anyGrant
+	full       bool          // the tokens of the last block were used up
+	idleTill   time.Duration // when the idle grant goes back, on coarseNow
+	idleTimer  *time.Timer   // looks whether that time has come
+	armed      bool          // idleTimer runs
+}
+
+// anyGrant is a sticky.wanted: the store may have called back any grant.
+const anyGrant = "*"
+
+// maxFull is how many unused cohorts a client keeps because their next grant should have a large block.
+const maxFull = 1024
+
+// sticks reports whether the present grant stays with the client. Called with c.mu held.
+func (k *cohort) sticks() bool { return k.stick > 0 && !k.calledBack }
+
+// isIdle reports whether no call has the present grant. Called with c.mu held.
+func (k *cohort) isIdle() bool { return k.idle != nil && k.current == k.idle && k.idle.ended == nil }
+
+// startSticky makes k a cohort of Sticky, if d is not 0. Called with c.mu held.
+func (c *Client) startSticky(k *cohort, d time.Duration) {
+	if k.stick = d; d > 0 {
+		c.stickies[k.key.name] = append(c.stickies[k.key.name], k)
+		c.sticking.Add(1)
+	}
+}
+
+// stopSticky is called before k is used for something else, with c.mu held.
+func (c *Client) stopSticky(k *cohort) {
+	if k.stick == 0 {
+		return
+	}
+	name := k.key.name
+	all := slices.DeleteFunc(c.stickies[name], func(x *cohort) bool { return x == k })
+	if c.stickies[name] = all; len(all) == 0 {
+		delete(c.stickies, name)
+	}
+	c.sticking.Add(-1)
+	if k.armed {
+		k.idleTimer.Stop()
+	}
+}
+
+// startStick begins with l's grant, the present one. Called with c.mu held.
+func (k *cohort) startStick(l *Lease) {
+	k.idle, k.full = nil, false
+	k.calledBack = !l.atOnce || k.wanted == l.req.ID || k.wanted == anyGrant
+	if k.calledBack {
+		k.boundPasses(l.c)
+	}
+}
+
+// boundPasses leaves the present grant no more passes than one that somebody waits for. Called with
+// c.mu held.
+func (k *cohort) boundPasses(c *Client) {
+	if left := uint64(max(c.passes-k.passes, 0)); k.last >= k.next+left {
+		k.last = k.next + left - 1
+	}
+}
+
+// trueNow is now by one reading of one clock, or a little later.
+func (c *Client) trueNow() time.Duration { return c.boot() - c.boot0 }
+
+// takeIdle makes l, which is about to ask, the lease of the idle grant, and reports whether it could: no
+// call gets a grant that is not trusted any more. Called with c.mu held.
+func (l *Lease) takeIdle() bool {
+	c, k := l.c, l.cohort
+	idle := k.idle
+	if c.closed || idle.session.over() || k.next > k.last || c.trueNow() >= idle.trusted {
+		return false
+	}
+	idle.ended = errTaken
+	heap.Remove(&c.leases, idle.index)
+	idle.passTo(l)
+	return true
+}
+
+// errTaken is why an idle lease has ended that a call has taken.
+var errTaken = &Error{Op: "use", Err: ErrReleased}
+
+// keepIdle makes the grant of l, which has been released, idle. Called with c.mu held.
+func (l *Lease) keepIdle(now time.Duration) {
+	c, k := l.c, l.cohort
+	x := k.idle
+	if x == nil {
+		x = &Lease{c: c, session: l.session, op: l.op, req: l.req, number: l.number, grantToken: l.grantToken,
+			token: l.grantToken, since: l.since, sticky: true, idle: true, cohort: k}
+		k.idle = x
+	}
+	x.ended, x.index, x.latest = nil, -1, forever
+	x.unanswered, x.pushed = l.unanswered, l.pushed
+	x.extend(l.trusted)
+	c.watchLease(x)
+	k.current = x
+	k.idleTill = now + k.stick
+	k.armIdle(c, k.stick)
+}
+
+// armIdle makes idleOver look after d, unless it is about to look. Called with c.mu held.
+func (k *cohort) armIdle(c *Client, d time.Duration) {
+	switch {
+	case k.armed:
+	case k.idleTimer == nil:
+		k.idleTimer = time.AfterFunc(d, func() { c.idleOver(k) })
+	default:
+		k.idleTimer.Reset(d)
+	}
+	k.armed = true
+}
+
+// idleOver gives the idle grant of k back, if it has been idle for long enough.
+func (c *Client) idleOver(k *cohort) {
+	now := c.coarseNow()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k.armed = false
+	switch {
+	case !k.isIdle():
+	case now < k.idleTill:
+		k.armIdle(c, k.idleTill-now)
+	default:
+		c.endIdle(k).releaseInBackground()
+	}
+}
+
+// endIdle ends the idle lease of k, whose grant the caller gives back. Called with c.mu held.
+func (c *Client) endIdle(k *cohort) *Lease {
+	l := k.idle
+	c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
+	c.leaveCohort(l)
+	return l
+}
+
+// usedUp lets the first of the line ask, after the release of l has been answered: see passOn.
+func (l *Lease) usedUp() {
+	if l.sticky {
+		l.c.mu.Lock()
+		l.c.leaveCohort(l)
+		l.c.mu.Unlock()
+	}
+}
+
+// calledBack is driver.SessionConfig.Wanted: somebody waits for a grant, or may do so. Nothing is taken
+// away: what has been heard makes the client give a grant back earlier.
+func (c *Client) calledBack(name, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range slices.Clone(c.stickies[name]) {
+		switch {
+		case k.current != nil && (id == "" || k.current.req.ID == id):
+			c.callBack(k)
+		case k.asking && id == "":
+			k.wanted = anyGrant
+		case k.asking: // the answer with the grant may still be on its way
+			k.wanted = id
+		}
+	}
+}
+
+// callBack notes that somebody waits for the present grant of k. Called with c.mu held.
+func (c *Client) callBack(k *cohort) {
+	if k.calledBack {
+		return
+	}
+	k.calledBack = true
+	if k.isIdle() {
+		c.endIdle(k).releaseInBackground()
+		return
+	}
+	k.boundPasses(c)
+	switch {
+	case k.asking || k.full:
+	case k.mayPass(c.coarseNow()):
+		k.awaitTime(c)
+	default:
+		k.last = 0 // as in passedTime
+		c.nextAsker(k)
+	}
+}
+
+// giveWay gives idle grants of l's name back before l asks for the name, except those of its own cohort.
+func (c *Client) giveWay(ctx context.Context, l *Lease) {
+	if c.sticking.Load() == 0 {
+		return
+	}
+	var idle []*Lease
+	c.mu.Lock()
+	for _, k := range slices.Clone(c.stickies[l.req.Name]) {
+		if k != l.cohort && k.isIdle() {
+			idle = append(idle, c.endIdle(k))
+		}
+	}
+	c.mu.Unlock()
+	for _, x := range idle {
+		_ = x.releaseAtStore(ctx) // if it fails, it goes on in the background
+	}
+}
+
+// checkSticky refuses Sticky where the store or the other options rule it out.
+func (c *Client) checkSticky(r *driver.Request, o *options) {
+	store := c.backend.Name()
+	switch k := c.backend.Kinds(); {
+	case r.Mode != driver.Exclusive:
+		o.notSticky("a semaphore or a read lock")
+	case !k.CallBack || !k.Blocks:
+		if k.Setting != "" {
+			store += " with " + k.Setting
+		}
+		o.refuse("Sticky: this store (%s) calls no idle grants back; memory and Redis (one server, Sentinel, Cluster) do", store)
+	case o.fair || r.MinHold > 0 || o.maxHold > 0 || o.every > 0:
+		o.refuse("Sticky beside Fair, MinHold, MaxHold or Poll: an idle grant is as none of them wants it")
+	case c.passes == 0:
+		o.refuse("Sticky with a client whose Config has a History, which wants each grant on record, or Passes below 0")
+	}
+}
+
+// notSticky refuses Sticky for what.
+func (o *options) notSticky(what string) {
+	if o.sticky > 0 {
+		o.refuse("Sticky for %s: it is for Client.Mutex", what)
+	}
+}
