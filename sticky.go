@@ -29,15 +29,12 @@ type sticky struct {
 	stick      time.Duration // Sticky; 0: the cohort keeps no idle grant
 	idle       *Lease        // of the present grant; made when it is first needed
 	calledBack bool          // somebody waits for the present grant
-	wanted     string        // the request ID of a grant that was called back, or anyGrant
+	wanted     string        // the request ID of a grant that was called back while the call asked
 	full       bool          // the tokens of the last block were used up
 	idleTill   time.Duration // when the idle grant goes back, on coarseNow
 	idleTimer  *time.Timer   // looks whether that time has come
 	armed      bool          // idleTimer runs
 }
-
-// anyGrant is a sticky.wanted: the store may have called back any grant.
-const anyGrant = "*"
 
 // maxFull is how many unused cohorts a client keeps because their next grant should have a large block.
 const maxFull = 1024
@@ -75,7 +72,7 @@ func (c *Client) stopSticky(k *cohort) {
 // startStick begins with l's grant, the present one. Called with c.mu held.
 func (k *cohort) startStick(l *Lease) {
 	k.idle, k.full = nil, false
-	k.calledBack = !l.atOnce || k.wanted == l.req.ID || k.wanted == anyGrant
+	k.calledBack = !l.atOnce || k.wanted == l.req.ID
 	if k.calledBack {
 		k.boundPasses(l.c)
 	}
@@ -178,10 +175,8 @@ func (c *Client) calledBack(name, id string) {
 	defer c.mu.Unlock()
 	for _, k := range slices.Clone(c.stickies[name]) {
 		switch {
-		case k.current != nil && (id == "" || k.current.req.ID == id):
+		case k.current != nil && k.current.req.ID == id:
 			c.callBack(k)
-		case k.asking && id == "":
-			k.wanted = anyGrant
 		case k.asking: // the answer with the grant may still be on its way
 			k.wanted = id
 		}

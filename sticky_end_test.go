@@ -258,7 +258,7 @@ func TestRenewalOfAnEarlierIdleGrant(t *testing.T) {
 		if err != nil || len(changes) != 1 {
 			t.Fatalf("%v, %v; want one that is gone", changes, err)
 		}
-		c.calledBack("x", "")
+		c.calledBack("x", r.holds[0].ID)
 		synctest.Wait()
 		s.take()
 		if err := c.apply(n, r, changes, nil); err != nil {
@@ -339,7 +339,7 @@ func TestStickyLeavesNothing(t *testing.T) {
 		for range 200 {
 			s.take()
 		}
-		s.c.calledBack("x", "")
+		s.c.calledBack("x", s.record().Holders[0].ID)
 		synctest.Wait()
 		s.c.mu.Lock()
 		defer s.c.mu.Unlock()

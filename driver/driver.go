@@ -102,8 +102,8 @@ type SessionConfig struct {
 
 	// Wanted, if not nil, is called when another request has joined the queue behind a grant of this
 	// session that asked for it (Request.CallBack), and again whenever such a place is renewed. id is
-	// that of the grant's request, which a stranger cannot know (R16); it is empty if pushes about the
-	// name may have been missed. It may be called before Acquire returns the grant. Wanted does not
+	// that of the grant's request, which a stranger cannot know (R16). Wanted is also called when such a
+	// push may have been missed, and may be called before Acquire returns the grant. It does not
 	// block, calls nothing of the session, and may be called concurrently until Close has returned.
 	Wanted func(name, id string)
 }

@@ -162,15 +162,15 @@ func (r *Request) Check() error {
 	case len(r.Info) > MaxInfo:
 		return fmt.Errorf("%w note and labels: %d bytes encoded; allowed are %d", ErrInvalid, len(r.Info), MaxInfo)
 	}
-	if r.CallBack && r.Mode != Exclusive {
-		return fmt.Errorf("%w request: only an exclusive grant calls its session back", ErrInvalid)
-	}
 	return r.CheckTokens(AllKinds())
 }
 
-// CheckTokens returns an ErrInvalid if a store that keeps k does not allow r.Tokens, or nil.
+// CheckTokens returns an ErrInvalid if a store that keeps k does not allow r.Tokens or r.CallBack, or nil.
 func (r *Request) CheckTokens(k Kinds) error {
 	switch {
+	case r.CallBack && (!k.CallBack || r.Mode != Exclusive):
+		return fmt.Errorf("%w request that wants to be called back: only exclusive grants are, and not by every store",
+			ErrInvalid)
 	case r.Tokens == 0 || r.Tokens == 1:
 		return nil
 	case !k.Blocks:
