@@ -91,6 +91,7 @@ type Client struct {
 	slept     atomic.Int64         // asleep - asleep0, as last read
 	boot      func() time.Duration // a clock that goes on while the machine sleeps: asleep.Now, except in tests
 	boot0     time.Duration        // its reading at start, or just before
+	awakeFor  time.Duration        // awakeFor; 0 in tests, where no wall clock shows a sleep
 	bounds    bounds
 
 	session  atomic.Pointer[session]
@@ -125,12 +126,13 @@ type Client struct {
 	cohorts     map[cohortKey]*cohort
 	idleCohorts []*cohort
 	stickies    map[string][]*cohort // those of Sticky, by name
-	wakeAt      time.Duration        // when the watcher looks next
-	looking     bool                 // the watcher looks at least once a second, because there is a lease
-	renewAt     time.Duration        // when the next renewal is due
-	renewalSent time.Duration        // when the renewal under way was sent; 0: none is
-	renewalErr  error                // of the last renewal; nil: it succeeded
-	answered    time.Duration        // when the last exchange about a lock was sent that was answered
+	awake       awake
+	wakeAt      time.Duration // when the watcher looks next
+	looking     bool          // the watcher looks at least once a second, because there is a lease
+	renewAt     time.Duration // when the next renewal is due
+	renewalSent time.Duration // when the renewal under way was sent; 0: none is
+	renewalErr  error         // of the last renewal; nil: it succeeded
+	answered    time.Duration // when the last exchange about a lock was sent that was answered
 }
 
 // usable returns an error for a client that New has not made.
@@ -211,17 +213,17 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	if cfg.History < 0 || cfg.History > driver.MaxHistory {
 		return nil, fmt.Errorf("holdfast: %w History of %d: allowed are 0 to %d", ErrInvalid, cfg.History, driver.MaxHistory)
 	}
-	boot, boot0 := asleep.Now, asleep.Now()
+	boot, boot0, sure := asleep.Now, asleep.Now(), awakeFor
 	start := time.Now()
 	if slept == nil {
 		slept = asleep.Total
 	} else {
-		boot, boot0 = func() time.Duration { return time.Since(start) + slept() }, slept()
+		boot, boot0, sure = func() time.Duration { return time.Since(start) + slept() }, slept(), 0
 	}
 	c := &Client{
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		profiles: cfg.Profiles,
-		start:    start, asleep: slept, asleep0: slept(), boot: boot, boot0: boot0,
+		start:    start, asleep: slept, asleep0: slept(), boot: boot, boot0: boot0, awakeFor: sure,
 		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1),
 		doubts: doubts{wake: make(chan struct{}, 1)}, waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},

@@ -242,18 +242,18 @@ func (l *Lease) passOn() bool {
 		c.leaveCohort(l)
 		return false
 	}
-	l.passTo(k.line.head.l)
+	l.passTo(k.line.head.l, time.Now())
 	k.first(turn{passed: true})
 	return true
 }
 
-// passTo makes to the current lease, under the grant of l. Called with c.mu held.
-func (l *Lease) passTo(to *Lease) {
+// passTo makes to the current lease, under the grant of l, from now on. Called with c.mu held.
+func (l *Lease) passTo(to *Lease, now time.Time) {
 	c, k := l.c, l.cohort
 	to.session, to.number = l.session, l.number
 	to.req.ID, to.req.Tokens, to.req.Info = l.req.ID, l.req.Tokens, l.req.Info
 	to.unanswered, to.pushed, to.grantToken, to.token = l.unanswered, l.pushed, l.grantToken, k.next
-	to.since, to.latest = time.Now(), forever
+	to.since, to.latest = now, forever
 	to.extend(l.trusted)
 	c.watchLease(to)
 	k.current = to
@@ -268,7 +268,7 @@ func (l *Lease) mayPass(now time.Duration) bool {
 	case !l.mayKeep(now):
 		return false
 	case k.sticks():
-		return c.trueNow() < l.trusted
+		return c.trueNow(time.Now()) < l.trusted
 	}
 	return c.boot()-k.boot < k.passFor
 }

@@ -86,20 +86,41 @@ func (k *cohort) boundPasses(c *Client) {
 	}
 }
 
-// trueNow is now by one reading of one clock, or a little later.
-func (c *Client) trueNow() time.Duration { return c.boot() - c.boot0 }
+// awake is when the clock that counts sleep was read last: what it showed, and the clocks of Go then.
+type awake struct {
+	now, monotonic, offset time.Duration // offset: of the wall clock to the monotonic one
+}
+
+// awakeFor is for how long a reading of the clock that counts sleep stands for another one.
+const awakeFor = time.Millisecond
+
+// trueNow returns c.now at t, which is time.Now, or up to 2 ms more. The clock that counts sleep costs a
+// system call, which would be the largest part of a take. So a reading is used for a millisecond, as long
+// as the wall clock shows no sleep: when a machine goes on, its wall clock has moved against the
+// monotonic one. Whoever sets it back by as much within that millisecond would hide a sleep; nobody else
+// relies on it. Called with c.mu held.
+func (c *Client) trueNow(t time.Time) time.Duration {
+	a, monotonic := &c.awake, t.Sub(c.start)
+	offset := time.Duration(t.UnixNano()) - monotonic
+	if moved := (offset - a.offset).Abs(); monotonic-a.monotonic < c.awakeFor && moved < c.awakeFor {
+		return a.now + monotonic - a.monotonic + c.awakeFor
+	}
+	*a = awake{c.boot() - c.boot0, monotonic, offset}
+	return a.now
+}
 
 // takeIdle makes l, which is about to ask, the lease of the idle grant, and reports whether it could: no
 // call gets a grant that is not trusted any more. Called with c.mu held.
 func (l *Lease) takeIdle() bool {
 	c, k := l.c, l.cohort
 	idle := k.idle
-	if c.closed || idle.session.over() || k.next > k.last || c.trueNow() >= idle.trusted {
+	now := time.Now()
+	if c.closed || idle.session.over() || k.next > k.last || c.trueNow(now) >= idle.trusted {
 		return false
 	}
 	idle.ended = errTaken
 	heap.Remove(&c.leases, idle.index)
-	idle.passTo(l)
+	idle.passTo(l, now)
 	return true
 }
 
