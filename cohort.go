@@ -264,13 +264,10 @@ func (l *Lease) passTo(to *Lease, now time.Time) {
 // mayPass reports whether l, the current lease, may be passed on. Called with c.mu held.
 func (l *Lease) mayPass(now time.Duration) bool {
 	c, k := l.c, l.cohort
-	switch { // the machine may have slept
-	case !l.mayKeep(now):
-		return false
-	case k.sticks():
-		return c.trueNow(time.Now()) < l.trusted
+	if k.sticks() {
+		return l.mayKeep(now) && c.trueNow(time.Now()) < l.trusted
 	}
-	return c.boot()-k.boot < k.passFor
+	return l.mayKeep(now) && c.boot()-k.boot < k.passFor // the machine may have slept
 }
 
 // mayKeep reports whether the grant of l, the current lease, may stay with the client after its release.

@@ -41,7 +41,8 @@ local function one(i)
     local before = d and ahead(id)
     if before then
       putPlace(id, extended(d), s, h, m, n, o)
-      dirty, waits = true, true
+      dirty = true
+      waits = true
       report(i, 3, 0, retry(), before)
     else
       report(i, 1, gone, 0, 0)
