@@ -232,7 +232,7 @@ func (l *Lease) passOn() bool {
 		return false
 	}
 	switch now := c.coarseNow(); {
-	case k.sticks() && k.next > k.last: // usedUp leaves the cohort, when the store has the grant back
+	case k.sticks() && k.spent(now): // usedUp leaves the cohort, when the store has the grant back
 		k.full = true
 		return false
 	case k.line.n == 0 && l.mayKeep(now):

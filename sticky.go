@@ -20,6 +20,7 @@ import (
 //	                       or after the passes that every cohort may make
 //	nobody takes it for d  it goes back
 //	the block is used up   it goes back, and then the first of the line asks
+//	the grant is old       the same: a client that hears no call-back does not keep a name for ever
 //
 // A grant that was not free when it was asked for is as if somebody waited from the beginning: the
 // store may have handed it over with others behind.
@@ -30,13 +31,14 @@ type sticky struct {
 	idle       *Lease        // of the present grant; made when it is first needed
 	calledBack bool          // somebody waits for the present grant
 	wanted     string        // the request ID of a grant that was called back while the call asked
-	full       bool          // the tokens of the last block were used up
+	full       bool          // the last grant was used for as many takes, or for as long, as it could be
+	keepFor    time.Duration // a grant that is older goes back at its next release
 	idleTill   time.Duration // when the idle grant goes back, on coarseNow
 	idleTimer  *time.Timer   // looks whether that time has come
 	armed      bool          // idleTimer runs
 }
 
-// maxFull is how many unused cohorts a client keeps because their next grant should have a large block.
+// maxFull is how many unused cohorts a client keeps, so that their next grant has a block of the right size.
 const maxFull = 1024
 
 // sticks reports whether the present grant stays with the client. Called with c.mu held.
@@ -71,12 +73,16 @@ func (c *Client) stopSticky(k *cohort) {
 
 // startStick begins with l's grant, the present one. Called with c.mu held.
 func (k *cohort) startStick(l *Lease) {
-	k.idle, k.full = nil, false
+	k.idle, k.full, k.keepFor = nil, false, max(k.stick, l.session.ttl)
 	k.calledBack = !l.atOnce || k.wanted == l.req.ID
 	if k.calledBack {
 		k.boundPasses(l.c)
 	}
 }
+
+// spent reports whether the present grant goes back at the release under way, whoever waits. Called with
+// c.mu held.
+func (k *cohort) spent(now time.Duration) bool { return k.next > k.last || now-k.began >= k.keepFor }
 
 // boundPasses leaves the present grant no more passes than one that somebody waits for. Called with
 // c.mu held.

@@ -75,8 +75,9 @@ func TestSticky(t *testing.T) {
 				t.Fatalf("holders %+v; want one that is sticky", r.Holders)
 			}
 			last = token
-			time.Sleep(idleFor / 3) // renewed meanwhile
+			time.Sleep(ttl / 50)
 		}
+		time.Sleep(ttl) // renewed meanwhile
 		if l, err := c.Mutex("x", sticky()).TryLock(t.Context()); err != nil {
 			t.Errorf("TryLock of an idle grant: %v", err)
 		} else {
@@ -214,6 +215,36 @@ func TestCallBackIsLost(t *testing.T) {
 			store.lose()
 			takeX(t, c, sticky())
 			within(t, "the other client", idleFor, idleFor+time.Millisecond, func() { takeX(t, other) })
+		})
+	})
+	t.Run("each, and the holder takes it again and again", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &recalls{Backend: memlock.New()}
+			c, other := client(t, store, nil), client(t, store, nil)
+			store.lose()
+			takeX(t, c, sticky())
+			his := lockAsync(t, other.Mutex("x").Lock)
+			stillWaiting(t, "the other client", his)
+			began, last := time.Now(), uint64(0)
+			for {
+				l := lock(t, c, "x", sticky())
+				if d := time.Since(began); d > idleFor+time.Second {
+					t.Fatalf("the other client has waited for %v", d)
+				}
+				last = l.Token()
+				release(t, l)
+				synctest.Wait()
+				select {
+				case l := <-his:
+					if l.Token() <= last {
+						t.Errorf("token %d after %d", l.Token(), last)
+					}
+					release(t, l)
+					return
+				default:
+				}
+				time.Sleep(time.Second)
+			}
 		})
 	})
 	t.Run("pushes may have been missed", func(t *testing.T) {
