@@ -72,7 +72,8 @@ const moreTokens = 64
 // store must keep in a way of its own is: with a minimum hold, or a maximum hold. Called with c.mu held.
 func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 	r := &l.req
-	if !r.Wait && o.sticky == 0 || r.Mode != driver.Exclusive || r.MinHold > 0 || o.maxHold > 0 || o.fair || c.passes == 0 {
+	if !r.Wait && o.sticky == 0 || r.Mode != driver.Exclusive || r.MinHold > 0 || o.maxHold > 0 || o.fair ||
+		c.passes == 0 {
 		return nil
 	}
 	key := cohortKey{r.Name, r.Info, r.ReadWrite}

@@ -86,8 +86,9 @@ func Fair() Option { return func(o *options) { o.fair = true } }
 // When another request queues for the name, in whatever program, the store calls the grant back by a
 // push. The client gives an idle grant back at once, and one in use when its holder releases it, or
 // after the passes that Config.Passes allows. If no push arrives, the client gives it back d after the
-// last Release, and in any case at the first Release when the grant is older than d and a TTL. If the client crashes or is cut off, others wait until the lease has expired at the
-// store: for a TTL at most, although nobody held the lock. Choose a short TTL if that is too long.
+// last Release, and in any case at the first Release when the grant is older than d and a TTL. If the
+// client crashes or is cut off, others wait until the lease has expired at the store: for a TTL at most,
+// although nobody held the lock. Choose a short TTL if that is too long.
 //
 // A TryLock or Poll of another client does not queue, and calls nothing back: it fails with ErrHeld,
 // also while the grant is idle. Holder.Sticky tells that it may be idle; Lock with WaitAtMost

@@ -70,7 +70,7 @@ var callBacks = []check{
 				b.release(w.granted())
 			}
 		}},
-	{"R22", "a call-back of what was handed over", "a waiter that wanted a call-back is served as any other", func(e *env) {
+	{"R22", "handed over", "a waiter that wanted to be called back is served as any other", func(e *env) {
 		a, b := e.peer(), e.peer()
 		if !a.Kinds().CallBack {
 			return
@@ -88,7 +88,7 @@ var callBacks = []check{
 		a.release(g)
 		b.release(v.granted())
 	}},
-	{"R22", "sticky clients", "clients that keep idle grants and others exclude each other, wait for nobody's idle grant, and tokens grow",
+	{"R22", "sticky clients", "clients that keep idle grants exclude each other and others, and call the grants back",
 		func(e *env) {
 			if !e.healthy().Kinds().CallBack {
 				return

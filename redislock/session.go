@@ -61,7 +61,8 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		return reply, 0, err
 	}
 	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive,
-		own: req.Lease != 0, mode: req.Mode, rw: req.ReadWrite, calls: req.CallBack, queued: s.b.format.queued(req.Mode, req.ReadWrite)})
+		own: req.Lease != 0, mode: req.Mode, rw: req.ReadWrite, calls: req.CallBack,
+		queued: s.b.format.queued(req.Mode, req.ReadWrite)})
 	if err != nil {
 		return reply, 0, err
 	}

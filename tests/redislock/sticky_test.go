@@ -26,7 +26,8 @@ type recallLoser struct {
 	say  func(string)
 }
 
-func (c *recallLoser) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+func (c *recallLoser) Subscribe(ctx context.Context, channel string, message func(string), again func()) (
+	func(), error) {
 	c.mu.Lock()
 	c.say = message
 	c.mu.Unlock()
@@ -153,7 +154,7 @@ func TestStickyForgedCallBack(t *testing.T) {
 	stale := conn.heard()
 	take(t, m)
 	id := grant()
-	for _, text := range []string{stale, "x w", " w", "w", id, id + " ", id + "  w", id + " w w", id + " W", id + " w\x00"} {
+	for _, text := range []string{stale, "x w", " w", "w", id, id + " ", id + "  w", id + " w w", id + " W", id + " w\n"} {
 		conn.say(text)
 	}
 	l, err := m.Lock(within(t, soon))
@@ -181,7 +182,9 @@ func TestStickyForgedCallBack(t *testing.T) {
 // The subscription of the holder was cut off: call-backs may have been missed, so the grant goes back.
 func TestStickySubscribesAgain(t *testing.T) {
 	t.Parallel()
-	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": dialRueidis, "go-redis": dialGoRedis,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.Redis(t)
