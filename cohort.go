@@ -172,7 +172,9 @@ func (l *Lease) askForBlock() {
 	}
 	if k.stick > 0 {
 		contended, l.req.CallBack, k.wanted = true, true, ""
-		l.req.Tokens = min(2*k.passes+moreTokens, driver.MaxTokens)
+		if l.req.Tokens = k.passes + moreTokens; k.full {
+			l.req.Tokens = min(2*k.passes+moreTokens, driver.MaxCallBackTokens)
+		}
 	}
 	l.req.Info = k.key.info
 	c.mu.Unlock()

@@ -66,7 +66,7 @@ func parseTicket(s string) (*ticket, error) {
 		return bad("it is damaged")
 	}
 	if driver.CheckName(t.Name) != nil || len(t.Secret) != len(requestSecret{}) || t.Token == 0 ||
-		t.grantToken()-t.Token >= driver.MaxTokens {
+		t.grantToken()-t.Token >= driver.MaxCallBackTokens {
 		return bad("it names no grant")
 	}
 	return &t, nil

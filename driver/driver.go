@@ -240,8 +240,8 @@ type Request struct {
 	// is also the most (R17).
 	Lease time.Duration
 
-	// Tokens is for Exclusive: how many tokens the grant takes, 1 to MaxTokens; 0 is 1. The token of
-	// the grant is the largest of them, and the others are those just below it (R21).
+	// Tokens is for Exclusive: how many tokens the grant takes, 1 to MaxTokens, or with CallBack to
+	// MaxCallBackTokens; 0 is 1. The token of the grant is the largest of them, and the others are those just below it (R21).
 	Tokens int
 
 	// CallBack is for Exclusive: the session wants to know when another request waits for the grant

@@ -70,6 +70,35 @@ var callBacks = []check{
 				b.release(w.granted())
 			}
 		}},
+	{"R22", "large blocks", "a grant that is called back may take more tokens than others, each of them once", func(e *env) {
+		a, b := e.peer(), e.peer()
+		if !a.Kinds().CallBack {
+			return
+		}
+		last := uint64(0)
+		for _, n := range []int{driver.MaxCallBackTokens, 1, driver.MaxCallBackTokens, driver.MaxCallBackTokens, 0} {
+			r := a.req("x")
+			r.CallBack, r.Tokens = true, n
+			h := a.get(r)
+			if h.Token < last+uint64(r.Block()) {
+				e.Fatalf("token %d after %d, for a grant that takes %d", h.Token, last, r.Block())
+			}
+			last = h.Token
+			w := b.joinQueue(b.req("x"))
+			a.release(h)
+			g := w.granted()
+			if g.Token <= last {
+				e.Fatalf("token %d after %d", g.Token, last)
+			}
+			last = g.Token
+			b.release(g)
+		}
+		r := a.req("x")
+		r.CallBack, r.Tokens = true, driver.MaxCallBackTokens+1
+		if _, err := a.Acquire(e.ctx, r); !errors.Is(err, driver.ErrInvalid) {
+			e.Fatalf("a block of %d: %v; want ErrInvalid", r.Tokens, err)
+		}
+	}},
 	{"R22", "handed over", "a waiter that wanted to be called back is served as any other", func(e *env) {
 		a, b := e.peer(), e.peer()
 		if !a.Kinds().CallBack {

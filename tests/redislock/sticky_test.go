@@ -266,3 +266,45 @@ func TestStickyHolderIsCutOff(t *testing.T) {
 	proxy.Heal()
 	_ = l.Release()
 }
+
+// BenchmarkSticky measures a Lock and a Release whose grant stays with the client, beside a Redis server,
+// by one goroutine and by 128 of one client. With HOLDFAST_TEST_REDIS it uses that server.
+func BenchmarkSticky(b *testing.B) {
+	addr := testenv.Existing(b)
+	for _, goroutines := range []int{1, 128} {
+		b.Run(strconv.Itoa(goroutines), func(b *testing.B) {
+			store := redislock.New(must(rueidisconn.Dial("redis://"+addr))(b), nil)
+			defer store.Close()
+			c, err := holdfast.New(b.Context(), store, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = c.Close(context.Background()) }()
+			m := c.Mutex(newID(), holdfast.Sticky(time.Minute))
+			var left, grants, last atomic.Int64
+			left.Store(int64(b.N))
+			var all sync.WaitGroup
+			b.ResetTimer()
+			for range goroutines {
+				all.Go(func() {
+					for left.Add(-1) >= 0 {
+						l, err := m.Lock(context.Background())
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						if g := int64(l.GrantToken()); last.Swap(g) != g {
+							grants.Add(1)
+						}
+						if err := l.Release(); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "leases/s")
+			b.ReportMetric(float64(grants.Load())/float64(b.N), "grants/op")
+		})
+	}
+}
