@@ -31,7 +31,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.work.done()
-	l := &Lease{c: c, op: op, req: *req, maxHold: o.maxHold, retry: o.retryFailed, sticky: o.sticky > 0, index: -1}
+	l := &Lease{c: c, op: op, req: *req, maxHold: o.maxHold, retry: o.retryFailed, kept: o.kept(), index: -1}
 	l.req.Wait = wait && o.every == 0
 	limited := ctx // bounds the exchanges as well
 	if wait && o.atMost > 0 {
@@ -83,10 +83,9 @@ func (call attempt) ask() (*Holder, error) {
 	l.newRequest(c.session.Load())
 	sent := c.coarseNow()
 	reply, err := l.sendRequest(call.limited)
-	if l.atOnce = err == nil && reply.Token != 0; l.atOnce && c.startLease(l, call.o, reply.Token, sent-reply.Stale) {
+	if err == nil && reply.Token != 0 && c.startFree(l, call.o, reply.Token, sent-reply.Stale) {
 		return nil, nil
 	}
-	l.atOnce = false
 	a := new(attempt)
 	*a = call
 	return a.goOn(sent, reply, err)

@@ -126,7 +126,7 @@ func (call attempt) enterCohort() (m *member, granted bool) {
 		c.endIdle(k).releaseInBackground()
 		return nil, false
 	}
-	if !k.asking && k.line.n == 0 && (k.current == nil || !k.full && !k.mayPass(c.coarseNow())) {
+	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow())) {
 		k.asking, l.asks = true, true
 		return nil, false
 	}
@@ -173,8 +173,9 @@ func (l *Lease) askForBlock() {
 	if k.stick > 0 {
 		contended, l.req.CallBack, k.wanted = true, true, ""
 		if l.req.Tokens = k.passes + moreTokens; k.full {
-			l.req.Tokens = min(2*k.passes+moreTokens, driver.MaxCallBackTokens)
+			l.req.Tokens += k.passes
 		}
+		l.req.Tokens = min(l.req.Tokens, driver.MaxCallBackTokens)
 	}
 	l.req.Info = k.key.info
 	c.mu.Unlock()

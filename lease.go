@@ -44,15 +44,13 @@ type Lease struct {
 	retry      bool          // RetryFailed of the options
 	unanswered bool          // an exchange about its request was not answered, and may still reach the store
 	pushed     bool          // so far only a push has reported the grant; not written once the lease has ended
-	atOnce     bool          // the first answer to its request was the grant
-	sticky     bool          // Sticky of the options
-	idle       bool          // it stands for a grant that no call has: see sticky.go
 
 	// Guarded by c.mu. The first four are beside the bools above, which keeps a Lease small.
 	asks          bool // it is the asker of its cohort; written by others only while it is in the line
 	releaseCalled bool
 	keepsNothing  bool // ReleaseNow has ended it
 	ticketed      bool // Ticket has named its grant to somebody who may resume it
+	kept          kept // by Sticky; not written once the lease has begun
 
 	trusted   time.Duration // valid before this reading of c.now
 	until     time.Duration // the earlier of trusted and latest; orders the heap
@@ -257,6 +255,9 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	c := l.c
 	if c.work.tryAdd() {
 		defer c.work.done()
+	}
+	if l.kept != notKept && l.releaseIdle() {
+		return true, nil
 	}
 	prior := c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased})
 	c.mu.Lock()

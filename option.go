@@ -81,7 +81,8 @@ func Fair() Option { return func(o *options) { o.fair = true } }
 // Sticky keeps the grant of a mutex with this client for d after each Release. Until then the next Lock
 // or TryLock of the client, with the same options, takes it without an exchange with the store. It has
 // its own, larger fencing token, which the store has recorded as given out before. For a name that
-// mostly one process takes, again and again: then a Lock costs less than a microsecond.
+// mostly one process takes, again and again: then a Lock and its Release cost less than a
+// microsecond.
 //
 // When another request queues for the name, in whatever program, the store calls the grant back by a
 // push. The client gives an idle grant back at once, and one in use when its holder releases it, or

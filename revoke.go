@@ -109,7 +109,7 @@ func (c *Client) readRequests(ctx context.Context) {
 	for _, l := range slices.Clone(c.leases) {
 		switch n := asked[grant{l.req.Name, l.grantToken}]; {
 		case n == nil:
-		case l.idle:
+		case l.kept == idleGrant:
 			c.endIdle(l.cohort).releaseInBackground()
 		default:
 			l.markRevoked(n)

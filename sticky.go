@@ -36,10 +36,41 @@ type sticky struct {
 	idleTill   time.Duration // when the idle grant goes back, on coarseNow
 	idleTimer  *time.Timer   // looks whether that time has come
 	armed      bool          // idleTimer runs
+	released   *Error        // why leases end whose grant becomes idle; all of them share it
 }
 
 // maxFull is how many unused cohorts a client keeps, so that their next grant has a block of the right size.
 const maxFull = 1024
+
+// kept says what Sticky has to do with a lease.
+type kept uint8
+
+const (
+	notKept   kept = iota
+	mayBeKept      // the option is set
+	freeGrant      // and the first answer to its request was the grant
+	idleGrant      // it stands for a grant that no call has
+)
+
+func (o *options) kept() kept {
+	if o.sticky > 0 {
+		return mayBeKept
+	}
+	return notKept
+}
+
+// startFree is startLease for a grant that the store has given at once.
+func (c *Client) startFree(l *Lease, o *options, token uint64, proof time.Duration) bool {
+	if l.kept == notKept {
+		return c.startLease(l, o, token, proof)
+	}
+	l.kept = freeGrant
+	started := c.startLease(l, o, token, proof)
+	if !started {
+		l.kept = mayBeKept
+	}
+	return started
+}
 
 // sticks reports whether the present grant stays with the client. Called with c.mu held.
 func (k *cohort) sticks() bool { return k.stick > 0 && !k.calledBack }
@@ -52,6 +83,7 @@ func (c *Client) startSticky(k *cohort, d time.Duration) {
 	if k.stick = d; d > 0 {
 		c.stickies[k.key.name] = append(c.stickies[k.key.name], k)
 		c.sticking.Add(1)
+		k.released = &Error{Op: "use", Name: k.key.name, Err: ErrReleased}
 	}
 }
 
@@ -74,7 +106,7 @@ func (c *Client) stopSticky(k *cohort) {
 // startStick begins with l's grant, the present one. Called with c.mu held.
 func (k *cohort) startStick(l *Lease) {
 	k.idle, k.full, k.keepFor = nil, false, max(k.stick, l.session.ttl)
-	k.calledBack = !l.atOnce || k.wanted == l.req.ID
+	k.calledBack = l.kept != freeGrant || k.wanted == l.req.ID
 	if k.calledBack {
 		k.boundPasses(l.c)
 	}
@@ -139,7 +171,7 @@ func (l *Lease) keepIdle(now time.Duration) {
 	x := k.idle
 	if x == nil {
 		x = &Lease{c: c, session: l.session, op: l.op, req: l.req, number: l.number, grantToken: l.grantToken,
-			token: l.grantToken, since: l.since, sticky: true, idle: true, cohort: k}
+			token: l.grantToken, since: l.since, kept: idleGrant, cohort: k}
 		k.idle = x
 	}
 	x.ended, x.index, x.latest = nil, -1, forever
@@ -149,6 +181,28 @@ func (l *Lease) keepIdle(now time.Duration) {
 	k.current = x
 	k.idleTill = now + k.stick
 	k.armIdle(c, k.stick)
+}
+
+// releaseIdle is release, if that makes the grant of l idle and ends nothing but l. It returns false if
+// release has more to do.
+func (l *Lease) releaseIdle() bool {
+	c, k := l.c, l.cohort
+	if k == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.ended != nil || l.cancels != nil || l.inner != nil || k.current != l || k.asking || k.line.n > 0 || !k.sticks() {
+		return false
+	}
+	now := c.coarseNow()
+	if k.spent(now) || !l.mayKeep(now) {
+		return false
+	}
+	c.endTree(l, k.released, nil)
+	l.releaseCalled = true
+	l.keepIdle(now)
+	return true
 }
 
 // armIdle makes idleOver look after d, unless it is about to look. Called with c.mu held.
@@ -188,7 +242,7 @@ func (c *Client) endIdle(k *cohort) *Lease {
 
 // usedUp lets the first of the line ask, after the release of l has been answered: see passOn.
 func (l *Lease) usedUp() {
-	if l.sticky {
+	if l.kept != notKept {
 		l.c.mu.Lock()
 		l.c.leaveCohort(l)
 		l.c.mu.Unlock()

@@ -348,3 +348,31 @@ func TestStickyLeavesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A reading of the clock that counts sleep stands for others for a moment, unless the wall clock has
+// moved. What is returned is never earlier than that clock.
+func TestTrueNow(t *testing.T) {
+	read, slept := 0, time.Duration(0)
+	c := &Client{start: time.Now(), awakeFor: awakeFor}
+	at := time.Duration(0)
+	c.boot = func() time.Duration { read++; return at + slept }
+	check := func(what string, d time.Duration, reads int) {
+		t.Helper()
+		at += d
+		before := read
+		now := c.trueNow(c.start.Add(at))
+		if now < at+slept || now > at+slept+2*awakeFor || read-before != reads {
+			t.Errorf("%s: %v after %d readings; want %v and up to %v more, after %d", what, now, read-before, at+slept, 2*awakeFor, reads)
+		}
+	}
+	check("at first", time.Hour, 1)
+	check("at once", 0, 0)
+	check("soon", awakeFor/2, 0)
+	check("later", awakeFor, 1)
+	check("soon again", awakeFor/3, 0)
+	slept += 2 * time.Second
+	c.awake.offset -= 2 * time.Second // the wall clock has moved on with it
+	check("after a sleep", 0, 1)
+	c.awake.offset += time.Hour
+	check("the wall clock was set back", 0, 1)
+}

@@ -147,3 +147,23 @@ func (deafStore) Kinds() driver.Kinds {
 	k.CallBack = false
 	return k
 }
+
+// Two sticky clients that want the name in turn hand it over each time.
+func TestStickyPingPong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		a, b := client(t, store, nil), client(t, store, nil)
+		last := uint64(0)
+		within(t, "all", 0, 0, func() {
+			for range 100 {
+				for _, c := range []*holdfast.Client{a, b} {
+					token := takeX(t, c, sticky())
+					if token <= last {
+						t.Fatalf("token %d after %d", token, last)
+					}
+					last = token
+				}
+			}
+		})
+	})
+}

@@ -354,22 +354,29 @@ func TestStickyBlock(t *testing.T) {
 	})
 }
 
-// Two sticky clients that want the name in turn hand it over each time.
-func TestStickyPingPong(t *testing.T) {
+// A call that comes while the last token of the block is in use does not queue behind its own client.
+func TestStickyLastToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
-		a, b := client(t, store, nil), client(t, store, nil)
-		last := uint64(0)
-		within(t, "all", 0, 0, func() {
-			for range 100 {
-				for _, c := range []*holdfast.Client{a, b} {
-					token := takeX(t, c, sticky())
-					if token <= last {
-						t.Fatalf("token %d after %d", token, last)
-					}
-					last = token
-				}
-			}
-		})
+		store, n := counted(memlock.New())
+		c := client(t, store, nil)
+		l := lock(t, c, "x", sticky())
+		for l.Token() != l.GrantToken() {
+			release(t, l)
+			l = lock(t, c, "x", sticky())
+		}
+		next := lockAsync(t, c.Mutex("x", sticky()).Lock)
+		stillWaiting(t, "the next call", next)
+		if n.Load() != 1 {
+			t.Errorf("%d exchanges; want one, for the first block", n.Load())
+		}
+		release(t, l)
+		again := acquired(t, "the next call", next)
+		if again.Token() <= l.Token() {
+			t.Errorf("token %d after %d", again.Token(), l.Token())
+		}
+		release(t, again)
+		if holders(t, c) != 1 || n.Load() != 3 {
+			t.Errorf("%d grants, %d exchanges; want one that stays, after three", holders(t, c), n.Load())
+		}
 	})
 }

@@ -166,7 +166,7 @@ func (c *Client) afterLoss(l *Lease, why *Error) {
 	c.mu.Lock()
 	c.leaveCohort(l)
 	c.mu.Unlock()
-	if l.idle { // nobody has relied on it
+	if l.kept == idleGrant { // nobody has relied on it
 		l.releaseInBackground()
 		return
 	}

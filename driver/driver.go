@@ -232,21 +232,23 @@ type Request struct {
 	// ReadWrite says that the caller's lock is a read/write lock. It does not change who gets the
 	// lock. Stores that share their locks with other software may have to tell the two apart.
 	ReadWrite bool
-	Wait      bool          // join the queue if it cannot be granted now
-	MinHold   time.Duration // the name stays taken at least this long from the grant
-	Info      string        // an encoded Info, at most MaxInfo bytes, for operators and waiters
+	Wait      bool // join the queue if it cannot be granted now
+
+	// CallBack is for Exclusive: the session wants to know when another request waits for the grant
+	// (R22). A grant that is handed over to a waiter, or adopted, calls nobody back.
+	CallBack bool
+
+	MinHold time.Duration // the name stays taken at least this long from the grant
+	Info    string        // an encoded Info, at most MaxInfo bytes, for operators and waiters
 
 	// Lease is how long the place and the grant last without a renewal. 0: the session's TTL, which
 	// is also the most (R17).
 	Lease time.Duration
 
 	// Tokens is for Exclusive: how many tokens the grant takes, 1 to MaxTokens, or with CallBack to
-	// MaxCallBackTokens; 0 is 1. The token of the grant is the largest of them, and the others are those just below it (R21).
+	// MaxCallBackTokens; 0 is 1. The token of the grant is the largest of them, and the others are those
+	// just below it (R21).
 	Tokens int
-
-	// CallBack is for Exclusive: the session wants to know when another request waits for the grant
-	// (R22). A grant that is handed over to a waiter, or adopted, calls nobody back.
-	CallBack bool
 }
 
 // Block returns how many tokens the grant of r takes.

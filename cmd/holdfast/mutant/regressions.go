@@ -139,7 +139,7 @@ var AllRegressions = []Regression{
 		Edits: []Edit{{"sticky.go", "		c.endIdle(k).releaseInBackground()\n		return\n	}\n	k.boundPasses(c)\n",
 			"		return\n	}\n	k.boundPasses(c)\n"}}}, ".", "TestCalledBack"},
 	{Mutant{ID: "client-sticky-hand-over", Bug: "a grant that was handed over, with others behind it, stays with its client",
-		Edits: []Edit{{"sticky.go", "!l.atOnce || ", ""}}}, ".", "TestCalledBack"},
+		Edits: []Edit{{"sticky.go", "l.kept != freeGrant || ", ""}}}, ".", "TestCalledBack"},
 	{Mutant{ID: "redis-calls-nobody-back", Bug: "a waiter that joins the queue by the fast path does not call the grant back",
 		Edits: []Edit{{"redislock/lua/acquire_fast.lua", "    and string.byte(v, 87 + sub(v, 83, 84)) ~= 33 -- !: it calls its session back\n",
 			""}}}, "tests/redislock", "TestConformance/R22"},
