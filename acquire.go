@@ -31,7 +31,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.work.done()
-	l := &Lease{c: c, op: op, req: *req, maxHold: o.maxHold, retry: o.retryFailed, index: -1}
+	l := &Lease{c: c, op: op, req: *req, maxHold: o.maxHold, retry: o.retryFailed, kept: o.kept(), index: -1}
 	l.req.Wait = wait && o.every == 0
 	limited := ctx // bounds the exchanges as well
 	if wait && o.atMost > 0 {
@@ -54,9 +54,13 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 // get returns nil when the call has its lease, or why it has not, with the last holder that it knows.
 func (call attempt) get() (*Holder, error) {
 	l := call.l
-	m := call.enterCohort()
+	m, granted := call.enterCohort()
+	if granted {
+		return nil, nil
+	}
 	defer l.c.stopAsking(l, nil) // if it still asks; also if the Observer panics
 	if m == nil {
+		l.c.giveWay(call.limited, l)
 		return call.ask()
 	}
 	holder, err := m.waitInLine()
@@ -79,7 +83,7 @@ func (call attempt) ask() (*Holder, error) {
 	l.newRequest(c.session.Load())
 	sent := c.coarseNow()
 	reply, err := l.sendRequest(call.limited)
-	if err == nil && reply.Token != 0 && c.startLease(l, call.o, reply.Token, sent-reply.Stale) {
+	if err == nil && reply.Token != 0 && c.startFree(l, call.o, reply.Token, sent-reply.Stale) {
 		return nil, nil
 	}
 	a := new(attempt)
@@ -96,7 +100,7 @@ func (a *attempt) goOn(sent time.Duration, reply driver.Reply, err error) (*Hold
 	// The line does not concern itself with the end of this call's own context, of which err may say so
 	// before the context does.
 	own := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	if a.limited.Err() == nil && !own && a.l.c.isOpen() {
+	if a.mayWait && a.limited.Err() == nil && !own && a.l.c.isOpen() {
 		a.l.c.stopAsking(a.l, err)
 	}
 	return a.lastHolder(), err
@@ -108,6 +112,7 @@ func (l *Lease) discard() {
 	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
 		if !l.passOn() {
 			l.cancelRequest()
+			l.usedUp()
 		}
 		if o := l.c.observer; o.observesReleases() {
 			l.c.observerCalls.addEnd(func() { o.reportReleased(l, nil) })

@@ -2,7 +2,11 @@ package holdfast_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memlock"
@@ -38,5 +42,37 @@ func benchmarkPair(b *testing.B, cfg *holdfast.Config) {
 		if err := l.Release(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkSticky measures what a Lock and a Release of an idle grant cost. cpu-ns/op is the time of the
+// processors, on a machine that others use as well.
+func BenchmarkSticky(b *testing.B) {
+	for _, goroutines := range []int{1, 128} {
+		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
+			m := client(b, memlock.New(), nil).Mutex("x", holdfast.Sticky(time.Minute))
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var all sync.WaitGroup
+			b.ReportAllocs()
+			b.ResetTimer()
+			before := cpu(b)
+			for range goroutines {
+				all.Go(func() {
+					for left.Add(-1) >= 0 {
+						l, err := m.Lock(context.Background())
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						if err := l.Release(); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/op")
+		})
 	}
 }

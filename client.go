@@ -90,6 +90,8 @@ type Client struct {
 	asleep0   time.Duration
 	slept     atomic.Int64         // asleep - asleep0, as last read
 	boot      func() time.Duration // a clock that goes on while the machine sleeps: asleep.Now, except in tests
+	boot0     time.Duration        // its reading at start, or just before
+	awakeFor  time.Duration        // awakeFor; 0 in tests, where no wall clock shows a sleep
 	bounds    bounds
 
 	session  atomic.Pointer[session]
@@ -111,6 +113,7 @@ type Client struct {
 	history       historian
 	passes        int           // the most in a row; 0: none
 	passFor       time.Duration // after a grant
+	sticking      atomic.Int32  // the cohorts in stickies
 	reading       atomic.Bool   // requests to holders are being read
 	explaining    chan struct{} // has a value for each loss that the store is asked about
 
@@ -122,6 +125,8 @@ type Client struct {
 	offers      map[*Lease]*offer
 	cohorts     map[cohortKey]*cohort
 	idleCohorts []*cohort
+	stickies    map[string][]*cohort // those of Sticky, by name
+	awake       awake
 	wakeAt      time.Duration // when the watcher looks next
 	looking     bool          // the watcher looks at least once a second, because there is a lease
 	renewAt     time.Duration // when the next renewal is due
@@ -208,20 +213,21 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	if cfg.History < 0 || cfg.History > driver.MaxHistory {
 		return nil, fmt.Errorf("holdfast: %w History of %d: allowed are 0 to %d", ErrInvalid, cfg.History, driver.MaxHistory)
 	}
-	start, boot := time.Now(), asleep.Now
+	boot, boot0, sure := asleep.Now, asleep.Now(), awakeFor
+	start := time.Now()
 	if slept == nil {
 		slept = asleep.Total
 	} else {
-		boot = func() time.Duration { return time.Since(start) + slept() }
+		boot, boot0, sure = func() time.Duration { return time.Since(start) + slept() }, slept(), 0
 	}
 	c := &Client{
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		profiles: cfg.Profiles,
-		start:    start, asleep: slept, asleep0: slept(), boot: boot,
+		start:    start, asleep: slept, asleep0: slept(), boot: boot, boot0: boot0, awakeFor: sure,
 		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1),
 		doubts: doubts{wake: make(chan struct{}, 1)}, waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},
-		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{},
+		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{}, stickies: map[string][]*cohort{},
 		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 		explaining: make(chan struct{}, maxExplaining),
 	}
@@ -259,7 +265,8 @@ func (c *Client) openSession(ctx context.Context) error {
 	limit := max(exchangeLimit, c.wantedTTL)
 	bctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s, err := c.store.Open(bctx, driver.SessionConfig{ID: id, TTL: c.wantedTTL, Info: c.info, Doubt: c.doubts.add})
+	s, err := c.store.Open(bctx, driver.SessionConfig{ID: id, TTL: c.wantedTTL, Info: c.info, Doubt: c.doubts.add,
+		Wanted: c.calledBack})
 	switch {
 	case err == nil:
 	case bctx.Err() != nil && ctx.Err() == nil && !final(err):

@@ -47,6 +47,7 @@ type cohort struct {
 	named   time.Duration  // as attempt.named
 	failure error          // as attempt.failure, of the asker
 	heard   time.Duration  // when the lock was last known not to be free; -1: never
+	sticky                 // what Sticky needs: see sticky.go
 }
 
 // cohortKey says which calls may pass a lock among themselves: those whose record at the store would
@@ -71,7 +72,8 @@ const moreTokens = 64
 // store must keep in a way of its own is: with a minimum hold, or a maximum hold. Called with c.mu held.
 func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 	r := &l.req
-	if !r.Wait || r.Mode != driver.Exclusive || r.MinHold > 0 || o.maxHold > 0 || o.fair || c.passes == 0 {
+	if !r.Wait && o.sticky == 0 || r.Mode != driver.Exclusive || r.MinHold > 0 || o.maxHold > 0 || o.fair ||
+		c.passes == 0 {
 		return nil
 	}
 	key := cohortKey{r.Name, r.Info, r.ReadWrite}
@@ -84,6 +86,7 @@ func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 		}
 		k.key, k.heard = key, -1
 		c.cohorts[key] = k
+		c.startSticky(k, o.sticky)
 	}
 	return k
 }
@@ -93,31 +96,45 @@ const maxIdleCohorts = 64
 
 // forgetCohort drops k if nobody uses it. Called with c.mu held.
 func (c *Client) forgetCohort(k *cohort) {
-	if k.asking || k.current != nil || k.line.n > 0 {
+	if k.asking || k.current != nil || k.line.n > 0 || k.full && len(c.cohorts) <= maxFull {
 		return
 	}
 	delete(c.cohorts, k.key)
-	if *k = (cohort{timer: k.timer}); len(c.idleCohorts) < maxIdleCohorts {
+	c.stopSticky(k)
+	if *k = (cohort{timer: k.timer, sticky: sticky{idleTimer: k.idleTimer}}); len(c.idleCohorts) < maxIdleCohorts {
 		c.idleCohorts = append(c.idleCohorts, k)
 	}
 }
 
-// enterCohort makes the call part of its cohort, if it has one. It returns nil if the call asks the
-// store itself, or else its place in the line.
-func (call attempt) enterCohort() *member {
+// enterCohort makes the call part of its cohort, if it has one. It returns its place in the line; nil if
+// the call asks the store itself, or granted if it has taken an idle grant.
+func (call attempt) enterCohort() (m *member, granted bool) {
 	l := call.l
 	c := l.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.cohortOf(l, call.o)
 	if l.cohort = k; k == nil {
-		return nil
+		return nil, false
 	}
-	if !k.asking && k.line.n == 0 && (k.current == nil || !k.mayPass(c.coarseNow())) {
+	if k.isIdle() {
+		if l.takeIdle() {
+			return nil, true
+		}
+		c.now() // if the machine has slept, the lease that the call asks for shall know it
 		k.asking, l.asks = true, true
-		return nil
+		c.endIdle(k).releaseInBackground()
+		return nil, false
 	}
-	m := &member{attempt: call, came: make(chan struct{}, 1)}
+	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow())) {
+		k.asking, l.asks = true, true
+		return nil, false
+	}
+	if !call.mayWait { // a TryLock asks on its own, and learns who has the lock
+		l.cohort = nil
+		return nil, false
+	}
+	m = &member{attempt: call, came: make(chan struct{}, 1)}
 	if m.inQueue, m.ahead = true, k.line.n; k.asking {
 		m.ahead++
 	}
@@ -125,7 +142,7 @@ func (call attempt) enterCohort() *member {
 		w.Queued, w.Ahead = time.Now(), m.ahead
 	}
 	k.line.add(m)
-	return m
+	return m, false
 }
 
 // first takes the first of the line, to whom the caller gives t. Called with c.mu held.
@@ -153,6 +170,13 @@ func (l *Lease) askForBlock() {
 	if contended {
 		l.req.Tokens = min(k.passes+moreTokens, c.passes+1)
 	}
+	if k.stick > 0 {
+		contended, l.req.CallBack, k.wanted = true, true, ""
+		if l.req.Tokens = k.passes + moreTokens; k.full {
+			l.req.Tokens += k.passes
+		}
+		l.req.Tokens = min(l.req.Tokens, driver.MaxCallBackTokens)
+	}
 	l.req.Info = k.key.info
 	c.mu.Unlock()
 	if contended {
@@ -172,9 +196,15 @@ func (l *Lease) startGrant(token uint64, now time.Duration) {
 		k.asking, k.current, k.next, k.last, k.began, k.passes = false, l, l.token+1, token, now, 0
 		k.holder, k.failure = nil, nil
 		k.boot = l.c.boot()
-		if k.passFor = min(l.c.passFor, l.session.ttl/10); k.next <= k.last {
+		k.passFor = min(l.c.passFor, l.session.ttl/10)
+		if k.stick > 0 {
+			k.startStick(l)
+		}
+		switch {
+		case k.sticks():
+		case k.next <= k.last:
 			k.awaitTime(l.c)
-		} else {
+		default:
 			l.c.nextAsker(k)
 		}
 	}
@@ -201,39 +231,63 @@ func (l *Lease) passOn() bool {
 	if k.current != l {
 		return false
 	}
-	if k.line.n == 0 || k.asking || !l.mayPass() {
+	if k.asking || k.line.n == 0 && !k.sticks() {
 		c.leaveCohort(l)
 		return false
 	}
-	to := k.line.head.l
+	switch now := c.coarseNow(); {
+	case k.sticks() && k.spent(now): // usedUp leaves the cohort, when the store has the grant back
+		k.full = true
+		return false
+	case k.line.n == 0 && l.mayKeep(now):
+		l.keepIdle(now)
+		return true
+	case k.line.n == 0 || !l.mayPass(now):
+		c.leaveCohort(l)
+		return false
+	}
+	l.passTo(k.line.head.l, time.Now())
+	k.first(turn{passed: true})
+	return true
+}
+
+// passTo makes to the current lease, under the grant of l, from now on. Called with c.mu held.
+func (l *Lease) passTo(to *Lease, now time.Time) {
+	c, k := l.c, l.cohort
 	to.session, to.number = l.session, l.number
 	to.req.ID, to.req.Tokens, to.req.Info = l.req.ID, l.req.Tokens, l.req.Info
 	to.unanswered, to.pushed, to.grantToken, to.token = l.unanswered, l.pushed, l.grantToken, k.next
-	to.since, to.latest = time.Now(), forever
+	to.since, to.latest = now, forever
 	to.extend(l.trusted)
 	c.watchLease(to)
 	k.current = to
 	k.next++
 	k.passes++
-	k.first(turn{passed: true})
-	return true
 }
 
-// mayPass reports whether l, the current lease, may be passed on. If an operator has asked for its
-// release, it goes back to the store. So it does if a ticket names its grant: nobody may resume the
-// lease of a later holder, and if somebody has resumed this one, the store knows. Called with c.mu held.
-func (l *Lease) mayPass() bool {
+// mayPass reports whether l, the current lease, may be passed on. Called with c.mu held.
+func (l *Lease) mayPass(now time.Duration) bool {
 	c, k := l.c, l.cohort
-	if l.notice != nil || l.ticketed || l.req.Mode != driver.Exclusive || c.closed || l.session.over() {
+	if k.sticks() {
+		return l.mayKeep(now) && c.trueNow(time.Now()) < l.trusted
+	}
+	return l.mayKeep(now) && c.boot()-k.boot < k.passFor // the machine may have slept
+}
+
+// mayKeep reports whether the grant of l, the current lease, may stay with the client after its release.
+// If an operator has asked for that, it goes back to the store. So it does if a ticket names the grant:
+// nobody may resume the lease of a later holder, and if somebody has resumed this one, the store knows.
+// Called with c.mu held.
+func (l *Lease) mayKeep(now time.Duration) bool {
+	if l.notice != nil || l.ticketed || l.req.Mode != driver.Exclusive || l.c.closed || l.session.over() {
 		return false
 	}
-	now := c.coarseNow()
-	return now < l.trusted && k.mayPass(now) && c.boot()-k.boot < k.passFor // the machine may have slept
+	return now < l.trusted && l.cohort.mayPass(now)
 }
 
 // mayPass reports whether the bounds allow another pass. Called with c.mu held.
 func (k *cohort) mayPass(now time.Duration) bool {
-	return k.next <= k.last && now-k.began < k.passFor
+	return k.next <= k.last && (k.sticks() || now-k.began < k.passFor)
 }
 
 // passedTime notes that the time of passes is over. If the lock is still held, the first of the line
@@ -243,7 +297,7 @@ func (c *Client) passedTime(k *cohort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case k.current == nil || k.asking:
+	case k.current == nil || k.asking || k.full || k.sticks():
 	case k.mayPass(now): // the timer was that of the grant before, or the readings of two clocks differ
 		k.awaitTime(c)
 	default:

@@ -17,6 +17,7 @@ type Election struct{ lock }
 // are as for Mutex; see Candidate.
 func (c *Client) Election(name string, opts ...Option) *Election {
 	e := &Election{c.lock(name, driver.Exclusive, 1, 0, opts)}
+	e.opt.notSticky("an election")
 	e.opt.fair = true // the term that the store shows is the leader's
 	return e
 }

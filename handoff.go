@@ -66,7 +66,7 @@ func parseTicket(s string) (*ticket, error) {
 		return bad("it is damaged")
 	}
 	if driver.CheckName(t.Name) != nil || len(t.Secret) != len(requestSecret{}) || t.Token == 0 ||
-		t.grantToken()-t.Token >= driver.MaxTokens {
+		t.grantToken()-t.Token >= driver.MaxCallBackTokens {
 		return bad("it names no grant")
 	}
 	return &t, nil
@@ -245,6 +245,7 @@ func (c *Client) takeOver(ctx context.Context, op, ticketText string, opts []Opt
 		return fail(fmt.Errorf("%w ticket: it is for a store of the kind %q, not %q", ErrInvalid, t.Store, name))
 	}
 	r, o := c.request(t.Name, driver.Exclusive, 1, 0, opts)
+	o.notSticky("a lease that is taken over")
 	if o.err != nil {
 		return fail(o.err)
 	}

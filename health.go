@@ -41,7 +41,7 @@ func (c *Client) Held() []HeldLock {
 	c.mu.Lock()
 	all := make([]HeldLock, 0, len(c.leases))
 	for _, l := range c.leases {
-		if l.outer == nil && l.until > now {
+		if l.outer == nil && l.kept != idleGrant && l.until > now {
 			all = append(all, HeldLock{l.op, l.req.Name, modeOf(l.req.Mode), l.req.N, l.token, l.since, l.until - now})
 		}
 	}
@@ -115,7 +115,7 @@ func (c *Client) Health() Health {
 	}
 	h.WaitedFor = now - oldest
 	for _, l := range c.leases {
-		if l.outer != nil || l.until <= now {
+		if l.outer != nil || l.kept == idleGrant || l.until <= now {
 			continue
 		}
 		h.HeldFor = max(h.HeldFor, time.Since(l.since))

@@ -50,6 +50,10 @@ type Holder struct {
 	// MaxHold is the MaxHold that the grant was asked for with, as its client says; 0: none. The store
 	// does not know what Extend has changed since.
 	MaxHold time.Duration
+
+	// Sticky is the Sticky that the grant was asked for with; 0: none. Its client may keep it for so long
+	// after a release: the store does not know whether a call of that client has the lock now.
+	Sticky time.Duration
 }
 
 // String returns one line for people: deploy.sh (ci@runner-7:4211) "release 12" for 12s.
@@ -227,7 +231,8 @@ func holder(h *driver.Holder) *Holder {
 	return &Holder{
 		Host: i.Host, PID: i.PID, User: i.User, Program: i.Program, Note: i.Note, Labels: i.Labels,
 		Command: i.Command, Local: i.Local, Tokens: max(i.Tokens, 1), Lease: millis(i.LeaseMS), MaxHold: millis(i.HoldMS),
-		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
+		Sticky: millis(i.StickyMS),
+		ID:     h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
 		Undated: h.Age == 0 && i.Host == "" && i.PID == 0,
 	}

@@ -34,6 +34,7 @@ func (c *Client) InTx(ctx context.Context, tx any, name string, opts ...Option) 
 		return fail(err, nil)
 	}
 	r, o := c.request(name, driver.Exclusive, 1, 0, opts)
+	o.notSticky("a lease of a transaction")
 	if o.err != nil {
 		return fail(o.err, nil)
 	}

@@ -50,6 +50,7 @@ type Lease struct {
 	releaseCalled bool
 	keepsNothing  bool // ReleaseNow has ended it
 	ticketed      bool // Ticket has named its grant to somebody who may resume it
+	kept          kept // by Sticky; not written once the lease has begun
 
 	trusted   time.Duration // valid before this reading of c.now
 	until     time.Duration // the earlier of trusted and latest; orders the heap
@@ -255,6 +256,9 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	if c.work.tryAdd() {
 		defer c.work.done()
 	}
+	if l.kept != notKept && l.releaseIdle() {
+		return true, nil
+	}
 	prior := c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased})
 	c.mu.Lock()
 	first := !l.releaseCalled
@@ -265,7 +269,9 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	case prior == nil && l.passOn():
 		return true, nil
 	case prior == nil && l.outer == nil:
-		return true, l.releaseAtStore(context.Background())
+		err := l.releaseAtStore(context.Background())
+		l.usedUp()
+		return true, err
 	case prior == nil:
 		return false, nil
 	case first && prior.Reason == ReasonHandedOff:

@@ -106,8 +106,12 @@ func (c *Client) readRequests(ctx context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range c.leases {
-		if n := asked[grant{l.req.Name, l.grantToken}]; n != nil {
+	for _, l := range slices.Clone(c.leases) {
+		switch n := asked[grant{l.req.Name, l.grantToken}]; {
+		case n == nil:
+		case l.kept == idleGrant:
+			c.endIdle(l.cohort).releaseInBackground()
+		default:
 			l.markRevoked(n)
 		}
 	}

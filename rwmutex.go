@@ -18,13 +18,15 @@ import (
 type RWMutex struct{ write, read lock }
 
 // RWMutex returns the read/write lock of that name, without an exchange with the store. Names and
-// options are as for Mutex.
+// options are as for Mutex, without Sticky.
 func (c *Client) RWMutex(name string, opts ...Option) *RWMutex {
 	m := &RWMutex{c.lock(name, driver.Exclusive, 1, 0, opts), c.lock(name, driver.Shared, 1, 0, opts)}
 	m.write.req.ReadWrite, m.read.req.ReadWrite = true, true
 	if m.write.opt.err == nil {
 		m.write.opt.err = c.keeps(&m.write.req, true)
 	}
+	m.write.opt.notSticky("a read/write lock")
+	m.read.opt.notSticky("a read/write lock")
 	return m
 }
 

@@ -166,6 +166,10 @@ func (c *Client) afterLoss(l *Lease, why *Error) {
 	c.mu.Lock()
 	c.leaveCohort(l)
 	c.mu.Unlock()
+	if l.kept == idleGrant { // nobody has relied on it
+		l.releaseInBackground()
+		return
+	}
 	at := c.coarseNow()
 	if !canExplain(why) || !c.work.tryAdd() {
 		c.mu.Lock()

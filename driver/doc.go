@@ -81,5 +81,9 @@
 //     one. The store knows the grant by its own token alone; its client numbers what it does under
 //     the grant with the others.
 //
+//   - R22: A grant may call its session back (Kinds.CallBack): when another request has joined the
+//     queue behind it, in the step that wrote the place, and whenever such a place is renewed. A
+//     request that is refused writes nothing, and calls nobody back. A call-back ends no grant.
+//
 // To write a store, read memlock first: it is the whole contract in one short file.
 package driver

@@ -75,6 +75,7 @@ type Kinds struct {
 	MinHold    bool // Request.MinHold, and a positive keep of Release
 	Leases     bool // Request.Lease and Hold.Lease
 	Blocks     bool // Request.Tokens
+	CallBack   bool // Request.CallBack
 
 	// Setting is the setting, if there is one, because of which the store does not keep
 	// everything, such as "protocol=single". Errors name it.
@@ -83,7 +84,8 @@ type Kinds struct {
 
 // AllKinds returns the Kinds of a store that keeps everything.
 func AllKinds() Kinds {
-	return Kinds{Shared: true, Semaphores: true, Latches: true, MinHold: true, Leases: true, Blocks: true}
+	return Kinds{Shared: true, Semaphores: true, Latches: true, MinHold: true, Leases: true, Blocks: true,
+		CallBack: true}
 }
 
 // SessionConfig describes a client to the store.
@@ -97,6 +99,13 @@ type SessionConfig struct {
 	// grants of that name, and learns from the answer. Doubt does not block and may be called
 	// concurrently, for any name, until Close has returned. Most stores never call it.
 	Doubt func(name string)
+
+	// Wanted, if not nil, is called when another request has joined the queue behind a grant of this
+	// session that asked for it (Request.CallBack), and again whenever such a place is renewed. id is
+	// that of the grant's request, which a stranger cannot know (R16). Wanted is also called when such a
+	// push may have been missed, and may be called before Acquire returns the grant. It does not
+	// block, calls nothing of the session, and may be called concurrently until Close has returned.
+	Wanted func(name, id string)
 }
 
 // A Session is one client's identity at the store. Its methods may be called concurrently, except
@@ -223,16 +232,22 @@ type Request struct {
 	// ReadWrite says that the caller's lock is a read/write lock. It does not change who gets the
 	// lock. Stores that share their locks with other software may have to tell the two apart.
 	ReadWrite bool
-	Wait      bool          // join the queue if it cannot be granted now
-	MinHold   time.Duration // the name stays taken at least this long from the grant
-	Info      string        // an encoded Info, at most MaxInfo bytes, for operators and waiters
+	Wait      bool // join the queue if it cannot be granted now
+
+	// CallBack is for Exclusive: the session wants to know when another request waits for the grant
+	// (R22). A grant that is handed over to a waiter, or adopted, calls nobody back.
+	CallBack bool
+
+	MinHold time.Duration // the name stays taken at least this long from the grant
+	Info    string        // an encoded Info, at most MaxInfo bytes, for operators and waiters
 
 	// Lease is how long the place and the grant last without a renewal. 0: the session's TTL, which
 	// is also the most (R17).
 	Lease time.Duration
 
-	// Tokens is for Exclusive: how many tokens the grant takes, 1 to MaxTokens; 0 is 1. The token of
-	// the grant is the largest of them, and the others are those just below it (R21).
+	// Tokens is for Exclusive: how many tokens the grant takes, 1 to MaxTokens, or with CallBack to
+	// MaxCallBackTokens; 0 is 1. The token of the grant is the largest of them, and the others are those
+	// just below it (R21).
 	Tokens int
 }
 

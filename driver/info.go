@@ -20,6 +20,11 @@ const (
 	// clock; a block is a millisecond at most, so tokens do not run ahead of the clock for longer.
 	MaxTokens = 1000
 
+	// MaxCallBackTokens is how many a grant with Request.CallBack may take. Its client gives each call a
+	// token in turn, so the tokens that are in use run ahead of the clock only if more than one is
+	// used in a microsecond.
+	MaxCallBackTokens = 1 << 14
+
 	MinTTL  = 100 * time.Millisecond
 	MaxTTL  = 24 * time.Hour
 	MaxHold = 366 * 24 * time.Hour // longest minimum hold
@@ -50,6 +55,10 @@ type Info struct {
 	// client waited for the lock when it asked. It may pass the lock on to them under the grant.
 	Tokens int `json:"tokens,omitempty"`
 	Local  int `json:"local,omitempty"`
+
+	// StickyMS is for how long the client keeps the grant after a release, in milliseconds, unless
+	// somebody waits for it. 0: not at all.
+	StickyMS int64 `json:"sticky,omitempty"`
 }
 
 // String encodes i for a store: one line of JSON.
@@ -161,16 +170,23 @@ func (r *Request) Check() error {
 	return r.CheckTokens(AllKinds())
 }
 
-// CheckTokens returns an ErrInvalid if a store that keeps k does not allow r.Tokens, or nil.
+// CheckTokens returns an ErrInvalid if a store that keeps k does not allow r.Tokens or r.CallBack, or nil.
 func (r *Request) CheckTokens(k Kinds) error {
+	most := MaxTokens
+	if r.CallBack {
+		most = MaxCallBackTokens
+	}
 	switch {
+	case r.CallBack && (!k.CallBack || r.Mode != Exclusive):
+		return fmt.Errorf("%w request that wants to be called back: only exclusive grants are, and not by every store",
+			ErrInvalid)
 	case r.Tokens == 0 || r.Tokens == 1:
 		return nil
 	case !k.Blocks:
 		return fmt.Errorf("%w number of tokens %d: this store gives each grant one", ErrInvalid, r.Tokens)
-	case r.Tokens < 0 || r.Tokens > MaxTokens || r.Mode != Exclusive:
+	case r.Tokens < 0 || r.Tokens > most || r.Mode != Exclusive:
 		return fmt.Errorf("%w number of tokens %d: allowed are 1 to %d for exclusive requests, and 1 for others",
-			ErrInvalid, r.Tokens, MaxTokens)
+			ErrInvalid, r.Tokens, most)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type broken struct {
 // TestBrokenStores shows that the suite can fail.
 func TestBrokenStores(t *testing.T) {
 	for _, b := range slices.Concat(brokenStores, brokenPermits, brokenLimits, brokenRecords, brokenConns,
-		brokenPushes, brokenTexts, brokenHistories) {
+		brokenPushes, brokenTexts, brokenHistories, brokenCallBacks) {
 		t.Run(b.name, func(t *testing.T) {
 			for _, topic := range append(slices.Clone(suite), timed) {
 				for _, c := range topic {

@@ -164,7 +164,7 @@ type check struct {
 
 var suite = [][]check{exclusive, queue, faults, refusals, passed, damages, tokens, modes, reductions, limits, adoption,
 	names, latches, operators, clients, lateRequests, silentNetwork, primitives, pushes, texts, leases, watching,
-	histories}
+	histories, callBacks}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {

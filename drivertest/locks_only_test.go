@@ -55,6 +55,9 @@ type locksOnlySession struct {
 }
 
 func (s *locksOnlySession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	if err := r.CheckTokens(s.b.Kinds()); err != nil {
+		return driver.Reply{}, err
+	}
 	if r.Mode != driver.Permits {
 		return s.Session.Acquire(ctx, r)
 	}

@@ -15,7 +15,8 @@ type peer struct {
 	e *env
 	Conn
 	driver.Session
-	id string
+	id     string
+	called chan string // the IDs of grants that were called back
 }
 
 func (e *env) peer() *peer {
@@ -33,8 +34,14 @@ func (e *env) shortPeer() *peer {
 func (e *env) peerFor(ttl time.Duration) *peer {
 	e.Helper()
 	c := e.conn()
-	id := strings.ToLower(rand.Text())
-	s, err := c.Open(e.ctx, driver.SessionConfig{ID: id, TTL: ttl,
+	id, called := strings.ToLower(rand.Text()), make(chan string, 1024)
+	wanted := func(_, id string) {
+		select {
+		case called <- id:
+		default:
+		}
+	}
+	s, err := c.Open(e.ctx, driver.SessionConfig{ID: id, TTL: ttl, Wanted: wanted,
 		Info: driver.Info{Host: "h", PID: 1, Note: id}.String()})
 	if err != nil {
 		e.Fatalf("Open: %v", err)
@@ -44,7 +51,7 @@ func (e *env) peerFor(ttl time.Duration) *peer {
 		defer cancel()
 		_ = s.Close(ctx) // it may be dead
 	})
-	return &peer{e, c, s, id}
+	return &peer{e, c, s, id, called}
 }
 
 // Close resolves the ambiguity between the embedded Backend and Session.

@@ -60,8 +60,8 @@ func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sess
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, waiters: waiters.NewTable()}
-	s.sessions[n.id] = n
+	n := &session{store: s, cfg: cfg, waiters: waiters.NewTable()}
+	s.sessions[cfg.ID] = n
 	return n, ctx.Err()
 }
 
@@ -95,7 +95,9 @@ func (s *Store) step(ctx context.Context, name string,
 	}
 	grants, err := f(e, s.now())
 	for _, g := range grants {
-		if n := s.sessions[g.Session]; n != nil {
+		if n := s.sessions[g.Session]; n != nil && g.CallBack && n.cfg.Wanted != nil {
+			n.cfg.Wanted(name, g.ID)
+		} else if n != nil && !g.CallBack {
 			n.waiters.Notify(g.ID, g.Token)
 		}
 	}

@@ -14,14 +14,12 @@ import (
 // session is one client's session. Its fields are guarded by the store's mutex.
 type session struct {
 	store   *Store
-	id      string
-	ttl     time.Duration
+	cfg     driver.SessionConfig
 	waiters *waiters.Table
 	closed  bool
 }
 
-// addWaiter returns a channel that wakes the request. Nothing is pushed before, because the store
-// answers in the same step.
+// addWaiter returns a channel that wakes the request: the step that answers has pushed nothing before.
 func (n *session) addWaiter(id, name string) <-chan uint64 {
 	return n.waiters.Park(n.waiters.Begin(id, name, 0), 0)
 }
@@ -37,7 +35,7 @@ func (n *session) do(ctx context.Context, name string,
 	})
 }
 
-func (n *session) TTL() time.Duration { return n.ttl }
+func (n *session) TTL() time.Duration { return n.cfg.TTL }
 
 // Lost is never closed: leases do not depend on the session.
 func (n *session) Lost() <-chan struct{} { return nil }
@@ -47,7 +45,7 @@ func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.
 		return reply, err
 	}
 	err = n.do(ctx, r.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
-		token, ahead, grants, err := e.Acquire(now, r, n.id, n.ttl)
+		token, ahead, grants, err := e.Acquire(now, r, n.cfg.ID, n.cfg.TTL)
 		n.waiters.Cancel(r.ID)
 		if err != nil || token != 0 {
 			reply.Token = token
@@ -82,7 +80,7 @@ func (n *session) Renew(ctx context.Context, holds []driver.Hold) (changes []dri
 			if n.closed {
 				return nil, driver.ErrClosed
 			}
-			ch, grants := e.Renew(now, h, n.ttl)
+			ch, grants := e.Renew(now, h, n.cfg.TTL)
 			if ch.Index = i; ch.State != 0 {
 				changes = append(changes, ch)
 			}
@@ -115,7 +113,7 @@ func (n *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 		if err := driver.CheckID(id); err != nil {
 			return nil, err
 		}
-		return e.Adopt(now, h.ID, h.Token, id, info, n.id, n.ttl)
+		return e.Adopt(now, h.ID, h.Token, id, info, n.cfg.ID, n.cfg.TTL)
 	})
 }
 
@@ -137,7 +135,7 @@ func (n *session) CountDown(ctx context.Context, name, id string) (left int64, e
 
 func (n *session) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
 	err = n.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
-		open, grants, err := e.AskLatch(now, id, n.id)
+		open, grants, err := e.AskLatch(now, id, n.cfg.ID)
 		if n.waiters.Cancel(id); open {
 			reply.Token = 1
 		} else if err == nil {
@@ -155,7 +153,7 @@ func (n *session) Close(ctx context.Context) error {
 	n.store.mu.Unlock()
 	for _, name := range names {
 		err := n.store.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
-			return e.Leave(now, n.id), nil
+			return e.Leave(now, n.cfg.ID), nil
 		})
 		if err != nil {
 			return err
@@ -164,6 +162,6 @@ func (n *session) Close(ctx context.Context) error {
 	n.store.mu.Lock()
 	defer n.store.mu.Unlock()
 	n.closed = true
-	delete(n.store.sessions, n.id)
+	delete(n.store.sessions, n.cfg.ID)
 	return nil
 }

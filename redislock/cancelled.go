@@ -62,3 +62,28 @@ func (s *session) unwanted(id string, token uint64) {
 		_, _ = s.b.run(ctx, s.b.scripts.cancel, call) // if it fails, the grant expires
 	}()
 }
+
+// undo cancels a request that was cancelled already, because the store may have received it after
+// its cancellation.
+func (s *session) undo(name, id string) {
+	s.mu.Lock()
+	_, asked := s.requests[id]
+	s.mu.Unlock()
+	if asked {
+		return // the caller asks again
+	}
+	ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
+	defer cancel()
+	_ = s.Cancel(ctx, name, id) // if it fails, the grant expires
+}
+
+// takenBack cancels a request whose answer came after its cancellation.
+func (s *session) takenBack(ctx context.Context, name, id string) error {
+	err := s.Cancel(ctx, name, id)
+	if err != nil { // no other code retries it
+		r := requester{s, name, id}
+		r.left()
+		r.over(false)
+	}
+	return err
+}

@@ -21,7 +21,8 @@ import (
 //	hf:{3f}:h:NAME  zset: the history of NAME, which may be empty; see below
 //	hf:{3f}:t       string: the floor of the shard's tokens; see common.lua
 //	hf:{3f}:i       zset, all scores 0: the shard's names, for listing
-//	hf:s:SESSION    channel: "<id> <token>" hands a lock over, "<id> 0" means: ask again
+//	hf:s:SESSION    channel: "<id> <token>" hands a lock over, "<id> 0" means: ask again,
+//	                "<id> w" calls a grant back: somebody waits for it
 //	hf:{3f}:s:SESSION
 //	                the same as a sharded channel, in a Cluster, for waiters in that shard
 //
@@ -40,7 +41,8 @@ import (
 // The record of a place has an n: the number of permits, or for x how many tokens the grant takes.
 // A length of two digits precedes id and session. In a place in the queue the first character of
 // the session says where it listens in a Cluster: + on the sharded channel, - on the other one, for
-// which PUBLISH does not count all subscribers. So the scripts of all clients understand each
+// which PUBLISH does not count all subscribers. In an exclusive grant a ! before the session, and before
+// that character, says that the grant calls its session back. So the scripts of all clients understand each
 // other, also during an upgrade of a Cluster to Redis 7.
 //
 // A key of another type, or a value in no form above, damages its name and no other name. A script
@@ -70,6 +72,8 @@ const (
 	digits = "0123456789abcdef"
 
 	maxToken = 1<<53 - 1 // Lua's numbers are exact up to this
+
+	callsBack = "!" // before the session of a grant: see above
 )
 
 // shardTags has the hash tag of each shard.

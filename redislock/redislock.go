@@ -96,10 +96,10 @@ func (b *Backend) Name() string {
 	return "redis"
 }
 
-// Kinds returns driver.AllKinds. With a Format each grant takes one token.
+// Kinds returns driver.AllKinds. With a Format each grant takes one token, and calls nobody back.
 func (b *Backend) Kinds() driver.Kinds {
 	all := driver.AllKinds()
-	all.Blocks = b.format == nil
+	all.Blocks, all.CallBack = b.format == nil, b.format == nil
 	return all
 }
 
@@ -129,7 +129,7 @@ func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hook
 	}
 	s := &session{
 		b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), patience: patience,
-		requests: map[string]request{}, streak: map[string]int8{}, hooks: hooks,
+		requests: map[string]request{}, streak: map[string]int8{}, hooks: hooks, wanted: cfg.Wanted,
 	}
 	if b.format != nil {
 		s.announced.start(s)

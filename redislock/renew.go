@@ -297,7 +297,7 @@ func (s *session) pruneSubscriptions() {
 	busy := map[string]bool{}
 	s.mu.Lock()
 	for _, a := range s.requests {
-		if a.waits || a.token == 0 {
+		if a.waits || a.token == 0 || a.calls {
 			busy[s.b.tagOf(a.name)] = true
 		}
 	}

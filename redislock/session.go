@@ -20,10 +20,11 @@ type session struct {
 	subscriptions subscriptions // in a Cluster
 	announced     announcements // with a Format
 
-	patience time.Duration  // how long replicas are waited for
-	flights  sync.WaitGroup // exchanges that may take a place or a grant
-	hooks    Hooks          // of a quorum
-	doubt    func(string)   // driver.SessionConfig.Doubt, with a Format
+	patience time.Duration         // how long replicas are waited for
+	flights  sync.WaitGroup        // exchanges that may take a place or a grant
+	hooks    Hooks                 // of a quorum
+	doubt    func(string)          // driver.SessionConfig.Doubt, with a Format
+	wanted   func(name, id string) // driver.SessionConfig.Wanted
 
 	mu        sync.Mutex
 	requests  map[string]request // by request ID: grants, places in the queue, and requests under way
@@ -60,7 +61,8 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		return reply, 0, err
 	}
 	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive,
-		own: req.Lease != 0, mode: req.Mode, rw: req.ReadWrite, queued: s.b.format.queued(req.Mode, req.ReadWrite)})
+		own: req.Lease != 0, mode: req.Mode, rw: req.ReadWrite, calls: req.CallBack,
+		queued: s.b.format.queued(req.Mode, req.ReadWrite)})
 	if err != nil {
 		return reply, 0, err
 	}
@@ -68,8 +70,12 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	lease := driver.LeaseWithin(req.Lease, s.ttl)
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
 	if req.Mode == driver.Exclusive && s.canTake(req.Name) {
+		holder, err := s.holder(ctx, req)
+		if err != nil {
+			return reply, 0, s.refused(requester{s, req.Name, req.ID}, again, err)
+		}
 		c := s.b.proposal(s.b.keys(req.Name, "l"), want).micros(lease).micros(req.MinHold).end()
-		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end().number(req.Block()).end()
+		c.counted(req.ID).counted(holder).str(req.Info).end().number(px).end().number(req.Block()).end()
 		v, err := s.b.take.run(ctx, s.patience, c, requester{s, req.Name, req.ID})
 		short, err := lacking(err)
 		switch {
@@ -137,7 +143,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 // runAcquire runs acquire.lua. short is not nil if replicas lack what it did.
 func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (
 	v Value, short *unreplicated, err error) {
-	session, err := s.listening(ctx, req.Name, wait)
+	session, err := s.listening(ctx, req.Name, wait || req.CallBack)
 	if err == nil && wait {
 		err = s.hear(ctx, req.Name, req.ID, req.Mode, req.ReadWrite)
 	}
@@ -147,7 +153,10 @@ func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool
 	c := s.b.keys(req.Name, "lzmti")
 	c.buf = append(c.buf, modes[req.Mode], '0')
 	if wait {
-		c.buf[len(c.buf)-1] = '1'
+		c.buf[len(c.buf)-1]++
+	}
+	if req.CallBack {
+		c.buf[len(c.buf)-1] += 2
 	}
 	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(s.b.numberOf(req)), 10).
 		padded(uint64(req.Limit), 10)
@@ -190,31 +199,6 @@ func (s *session) granted(ctx context.Context, req *driver.Request, token uint64
 		return driver.Reply{}, fmt.Errorf("%w: the request was cancelled while it was granted", driver.ErrUncertain)
 	}
 	return driver.Reply{Token: token}, nil
-}
-
-// undo cancels a request that was cancelled already, because the store may have received it after
-// its cancellation.
-func (s *session) undo(name, id string) {
-	s.mu.Lock()
-	_, asked := s.requests[id]
-	s.mu.Unlock()
-	if asked {
-		return // the caller asks again
-	}
-	ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
-	defer cancel()
-	_ = s.Cancel(ctx, name, id) // if it fails, the grant expires
-}
-
-// takenBack cancels a request whose answer came after its cancellation.
-func (s *session) takenBack(ctx context.Context, name, id string) error {
-	err := s.Cancel(ctx, name, id)
-	if err != nil { // no other code retries it
-		r := requester{s, name, id}
-		r.left()
-		r.over(false)
-	}
-	return err
 }
 
 func (s *session) Cancel(ctx context.Context, name, id string) error {

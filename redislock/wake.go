@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ type request struct {
 	waits  bool          // the caller has wake
 	queued bool          // it has a place in the queue of another library while it waits; see beat.go
 	nudge  bool          // a push before the answer said to ask again
+	calls  bool          // Request.CallBack
 
 	mode    driver.Mode // 0: of a latch, or adopted
 	rw      bool        // Request.ReadWrite
@@ -183,6 +185,10 @@ func (s *session) message(payload string) {
 		}
 		return
 	}
+	if ok && text == "w" {
+		s.calledBack(id)
+		return
+	}
 	text, clock, clocked := strings.Cut(text, " ")
 	token, err := strconv.ParseUint(text, 10, 64)
 	if !ok || err != nil || token > maxToken || clocked && !s.counts(clock) {
@@ -234,13 +240,41 @@ func (a *request) doubts(token uint64) bool {
 // again wakes every waiter, because messages may have been missed.
 func (s *session) again() { s.againIn("") }
 
+// holder returns the session's ID as a grant of req records it.
+func (s *session) holder(ctx context.Context, req *driver.Request) (string, error) {
+	if !req.CallBack {
+		return s.id, nil
+	}
+	id, err := s.listening(ctx, req.Name, true)
+	return callsBack + id, err
+}
+
+// calledBack passes on that somebody waits for the grant of a request: see common.lua.
+func (s *session) calledBack(id string) {
+	s.mu.Lock()
+	a := s.requests[id]
+	s.mu.Unlock()
+	if a.calls && s.wanted != nil {
+		s.wanted(a.name, id)
+	}
+}
+
 // againIn is again for the names with one hash tag, or for all with "".
 func (s *session) againIn(tag string) {
+	var calls []string
+	defer func() {
+		for _, id := range calls {
+			s.calledBack(id)
+		}
+	}()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, a := range s.requests {
 		if tag != "" && s.b.tagOf(a.name) != tag {
 			continue
+		}
+		if a.calls {
+			calls = append(calls, id)
 		}
 		if a.waits {
 			a.wake.Put(0)

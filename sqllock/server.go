@@ -93,8 +93,12 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 // Name implements [driver.Backend].
 func (b *Server) Name() string { return b.d.Name() }
 
-// Kinds implements [driver.Backend]: a server keeps everything.
-func (b *Server) Kinds() driver.Kinds { return driver.AllKinds() }
+// Kinds implements [driver.Backend]: a server keeps everything, and calls no grant back.
+func (b *Server) Kinds() driver.Kinds {
+	all := driver.AllKinds()
+	all.CallBack = false
+	return all
+}
 
 // Polling returns why waiters poll the server instead of being woken. It returns "" if they are
 // woken, or if no session has been opened yet.

@@ -44,7 +44,7 @@ func (f *flight) Value(key any) any {
 }
 
 func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	if err := errors.Join(s.usable(), req.Check()); err != nil {
+	if err := errors.Join(s.usable(), req.Check(), req.CheckTokens(s.b.Kinds())); err != nil {
 		return driver.Reply{}, err
 	}
 	if err := ctx.Err(); err != nil { // send nothing

@@ -178,6 +178,7 @@ func (b *Backend) Kinds() driver.Kinds {
 	all := driver.AllKinds()
 	all.Leases = false // the servers end a grant with its session, or the client does
 	all.Blocks = false // a token is the ID of the write that made the grant
+	all.CallBack = false
 	return all
 }
 

@@ -16,7 +16,7 @@ type Interest struct {
 // wakeLatch wakes all who await the latch, and removes their interests.
 func (e *Entry) wakeLatch(token uint64) (grants []Grant) {
 	for _, i := range e.Await {
-		grants = append(grants, Grant{i.Session, i.ID, token})
+		grants = append(grants, Grant{Session: i.Session, ID: i.ID, Token: token})
 	}
 	e.Await = nil
 	return grants

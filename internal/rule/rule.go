@@ -60,6 +60,7 @@ type Place struct {
 type Grant struct {
 	Session, ID string
 	Token       uint64
+	CallBack    bool // it is no hand-over: the session has the grant ID, which it is told that others want
 }
 
 // KindOf returns the kind that a request of this mode makes of a name.
@@ -117,12 +118,13 @@ func (e *Entry) Advance(now time.Duration) (grants []Grant) {
 		// The lease counts from the waiter's last renewal. So what the waiter believes is true,
 		// because it counts from when it sent that renewal. And if the waiter is dead, the lease
 		// expires sooner.
+		p.CallBack = false // others may be behind it already
 		token := e.grant(now, &p.Request, p.Session, p.Deadline)
 		if e.Dead != nil && e.Dead(p.Session) {
 			e.Holds = e.Holds[:len(e.Holds)-1]
 			continue
 		}
-		grants = append(grants, Grant{p.Session, p.ID, token})
+		grants = append(grants, Grant{Session: p.Session, ID: p.ID, Token: token})
 	}
 	if !e.Used() {
 		e.Kind, e.Limit = driver.Unused, 0
@@ -152,7 +154,7 @@ func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, tt
 	}
 	if i := e.place(r.ID); i >= 0 {
 		e.Line[i].Deadline = extended(e.Line[i].Deadline, now, lease, ttl)
-		return 0, i, grants, nil
+		return 0, i, e.callBack(grants), nil
 	}
 	switch asSet := r.Mode == driver.Permits && r.Limit == 0; {
 	case asSet && !e.Set && (e.Kind == driver.Unused || e.Kind == driver.Semaphore):
@@ -167,9 +169,19 @@ func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, tt
 	}
 	if r.Wait {
 		e.Line = append(e.Line, Place{Request: *r, Session: session, Since: now, Deadline: now + lease})
-		return 0, len(e.Line) - 1, grants, nil
+		return 0, len(e.Line) - 1, e.callBack(grants), nil
 	}
 	return 0, len(e.Line), grants, nil
+}
+
+// callBack adds the call-back of the grant that a place in the queue waits for, if it wants one (R22).
+func (e *Entry) callBack(grants []Grant) []Grant {
+	for i := range e.Holds {
+		if h := &e.Holds[i]; h.CallBack && !h.Kept {
+			grants = append(grants, Grant{Session: h.Session, ID: h.ID, CallBack: true})
+		}
+	}
+	return grants
 }
 
 // extended returns when a lease that would end at end ends after it was renewed. A renewal that
@@ -237,7 +249,7 @@ func (e *Entry) Release(now time.Duration, id string, token uint64, keep time.Du
 	stays := h.Expires > now
 	grants = append(grants, e.Advance(now)...)
 	if stays && len(e.Line) > 0 { // the first waiter has to learn when to ask again
-		grants = append(grants, Grant{e.Line[0].Session, e.Line[0].ID, 0})
+		grants = append(grants, Grant{Session: e.Line[0].Session, ID: e.Line[0].ID})
 	}
 	return grants, nil
 }
@@ -260,7 +272,7 @@ func (e *Entry) Renew(now time.Duration, hold driver.Hold, ttl time.Duration) (d
 	}
 	if i := e.place(hold.ID); i >= 0 {
 		e.Line[i].Deadline = extended(e.Line[i].Deadline, now, lease, ttl)
-		return driver.Change{State: driver.Waiting, Retry: e.Retry(now), Ahead: i}, grants
+		return driver.Change{State: driver.Waiting, Retry: e.Retry(now), Ahead: i}, e.callBack(grants)
 	}
 	return driver.Change{State: driver.Gone}, grants
 }
@@ -292,7 +304,7 @@ func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, info, ses
 	if id != h.ID && (e.find(id) != nil || e.place(id) >= 0) {
 		return grants, fmt.Errorf("%w id: it belongs to another request of the name", driver.ErrInvalid)
 	}
-	h.ID, h.Info, h.Session, h.Expires = id, info, session, now+ttl
+	h.ID, h.Info, h.Session, h.Expires, h.CallBack = id, info, session, now+ttl, false
 	return grants, nil
 }
 

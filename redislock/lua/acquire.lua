@@ -1,4 +1,5 @@
--- Asks once for a name. KEYS: l, z, m, t, i. ARGV[1]: mode (x, s, p), wait (0, 1), lease and minimum
+-- Asks once for a name. KEYS: l, z, m, t, i. ARGV[1]: mode (x, s, p), wait (0, 1; 2, 3: the same, and a
+-- grant that is given at once calls its session back), lease and minimum
 -- hold in microseconds (16 digits each), n (of x: how many tokens the grant takes), limit (10 digits
 -- each), the session's TTL in microseconds (16 digits), which is the longest lease. ARGV[2]: the id with its
 -- length, the session's id with its length, info. ARGV[3]: how many milliseconds the key lives if
@@ -8,7 +9,8 @@
 -- names of the index} for a name that is new here; a text: what the name is in use as; {0, retry,
 -- ahead, last token, one holder}; {0, ahead, now, state}, which says the same about a mutex.
 
-local mode, wait, ttl, hold = sub(a, 1, 1), sub(a, 2, 2) == '1', num(sub(a, 3, 18)), num(sub(a, 19, 34))
+local mode, how, ttl, hold = sub(a, 1, 1), num(sub(a, 2, 2)), num(sub(a, 3, 18)), num(sub(a, 19, 34))
+local wait, calls = how % 2 == 1, how >= 2
 local n, max_ = num(sub(a, 35, 44)), num(sub(a, 45, 54))
 local id, at = field(ARGV[2], 1)
 local owner = sub(ARGV[2], at)
@@ -68,6 +70,10 @@ if not joined then
   if max_ > 0 then limit = max_ end
   if not line and fits(mode, n) then
     local new = fresh
+    if calls and mode == 'x' then
+      local session, p = field(owner, 1)
+      owner = len2('!' .. session) .. sub(owner, p)
+    end
     local token = give(id, mode, n, now + ttl, hold, owner)
     if new then enlist() end
     save()
@@ -80,6 +86,7 @@ if not joined then
     if st == 'F' then st = mode == 'p' and 'P' or 'S' end -- the other library's holder is in the way
   end
 end
+if joined then callBack() end
 local r = {0, retry(), joined and ahead(id) or waiters(), last}
 if st == 'X' then
   local hid, p = field(tail, 1)

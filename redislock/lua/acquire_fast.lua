@@ -14,6 +14,7 @@ if type(v) == 'string' and string.byte(v) == 88 and string.sub(a, 1, 2) == 'x1' 
   if digits and digits >= 84 and sub(v, 3, 18) <= MAXTOKEN
     and sub(v, 19, 34) + sub(v, 35, 50) > now and l >= lives and (z >= lives or z == -2 and not waited)
     and string.find(v, sub(ARGV[2], 1, n + 2), 83, true) ~= 83
+    and string.byte(v, 87 + sub(v, 83, 84)) ~= 33 -- !: it calls its session back
     and (z == -2 or redis.pcall('ZCOUNT', KEYS[2], LINE, now) == 0) then -- no waiter has expired
     local deadline = string.format('%.0f', now + sub(a, 3, 18))
     -- In this order: if the script fails in between, acquire.lua can handle what it leaves.

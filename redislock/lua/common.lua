@@ -362,6 +362,14 @@ local function notify(session, id, token)
   publish(session, id .. ' ' .. fmt('%.0f', token) .. stamp(now))
 end
 
+-- callBack queues a message to the holder that a place in the queue waits, if its grant wants to know.
+local function callBack()
+  if st ~= 'X' or exp <= now then return end
+  local id, p = field(tail, 1)
+  local session = field(tail, p)
+  if sub(session, 1, 1) == '!' then publish(sub(session, 2), id .. ' w') end
+end
+
 -- grantNext gives the name to a waiter that leaves the queue, if its session is subscribed. The
 -- lease runs from the waiter's last renewal, so that a dead one delays the queue no longer than its
 -- place would have.

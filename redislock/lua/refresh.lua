@@ -6,7 +6,7 @@
 -- gone, the token gives the reason; see layout.go.
 
 needed = true
-local longest, changes = num(ARGV[1]), {}
+local longest, changes, waits = num(ARGV[1]), {}, false
 local function report(...)
   for _, x in ipairs({...}) do changes[#changes + 1] = x end
 end
@@ -42,6 +42,7 @@ local function one(i)
     if before then
       putPlace(id, extended(d), s, h, m, n, o)
       dirty = true
+      waits = true
       report(i, 3, 0, retry(), before)
     else
       report(i, 1, gone, 0, 0)
@@ -53,7 +54,9 @@ end
 local function name(from, to)
   load(KEYS[4 * from - 3], KEYS[4 * from - 2], KEYS[4 * from - 1], KEYS[4 * from])
   advance()
+  waits = false
   for i = from, to do one(i) end
+  if waits then callBack() end
   save()
 end
 

@@ -104,7 +104,7 @@ func (s *session) void() error {
 var errCancelled = fmt.Errorf("%w: the request was cancelled", driver.ErrUnavailable)
 
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	if err := errors.Join(s.usable(), req.Check()); err != nil {
+	if err := errors.Join(s.usable(), req.Check(), req.CheckTokens(s.b.Kinds())); err != nil {
 		return driver.Reply{}, err
 	}
 	w := s.waiters.Begin(req.ID, req.Name, 0)

@@ -74,8 +74,12 @@ func (b *Backend) KeepLeases() { b.keepLeases.Store(true) }
 // Name implements [driver.Backend]: "sqlite".
 func (b *Backend) Name() string { return "sqlite" }
 
-// Kinds implements [driver.Backend]: SQLite keeps everything.
-func (b *Backend) Kinds() driver.Kinds { return driver.AllKinds() }
+// Kinds implements [driver.Backend]: SQLite keeps everything, and calls no grant back.
+func (b *Backend) Kinds() driver.Kinds {
+	all := driver.AllKinds()
+	all.CallBack = false
+	return all
+}
 
 // Open implements [driver.Backend].
 func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {

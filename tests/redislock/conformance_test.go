@@ -64,6 +64,7 @@ func connected(more ...string) []string {
 		"client excludes", "client cancelled", "acquire after its cancel", "attempt after its cancel", "cancel again",
 		"place after its cancel", "close during locks", "pushes for nobody", "pushes for requests",
 		"a push that is believed", "waiting for hostile names", "hostile prefixes", "hostile IDs of latches",
+		"call-back", "sticky clients",
 		"notes and labels", "history", "histories of hostile names", "answer to history lost", "refused history",
 	)
 }

@@ -105,6 +105,9 @@ func describe(h *holdfast.Holder) string {
 		}
 		fmt.Fprintf(&b, " · lease %s", leaseLeft(h))
 	}
+	if h.Sticky > 0 {
+		fmt.Fprintf(&b, " · sticky, may be idle for up to %s", rough(h.Sticky))
+	}
 	if h.Local > 0 {
 		fmt.Fprintf(&b, " · %d more in the same process", h.Local)
 	}
@@ -193,6 +196,7 @@ type holderJSON struct {
 	LeftMS  int64             `json:"left_ms"`
 	LeaseMS int64             `json:"lease_ms,omitempty"` // after a renewal
 	HoldMS  int64             `json:"max_hold_ms,omitempty"`
+	StickMS int64             `json:"sticky_ms,omitempty"`
 	Local   int               `json:"local,omitempty"`  // calls of the same client that wanted it, too
 	Tokens  int               `json:"tokens,omitempty"` // that the grant takes; absent: one
 	Command string            `json:"command,omitempty"`
@@ -228,7 +232,7 @@ func holdersJSON(list []holdfast.Holder) []holderJSON {
 			ID: h.ID, User: h.User, Host: h.Host, PID: h.PID, Program: h.Program, Note: h.Note, Labels: h.Labels,
 			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Since: h.Since.UTC().Round(time.Millisecond),
 			LeftMS: h.Left.Milliseconds(), LeaseMS: h.Lease.Milliseconds(),
-			HoldMS: h.MaxHold.Milliseconds(), Command: h.Command, Local: h.Local,
+			HoldMS: h.MaxHold.Milliseconds(), StickMS: h.Sticky.Milliseconds(), Command: h.Command, Local: h.Local,
 		}
 		if h.Tokens > 1 {
 			j.Tokens = h.Tokens

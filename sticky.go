@@ -1,0 +1,329 @@
+package holdfast
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// sticky is what a cohort needs for the option Sticky (docs/adr/0016-sticky-leases.md). Its grant stays
+// with the client while no call has it. Then the idle lease stands for it: renewals, the watcher and
+// Close treat that as any lease, and nobody is told of its end.
+//
+//	a release              passes the lock on, or makes the grant idle
+//	a call comes           it takes an idle grant, with the next token of the block, if the grant is
+//	                       trusted on a clock that counts sleep
+//	somebody waits         an idle grant goes back to the store; one in use does so at its release,
+//	                       or after the passes that every cohort may make
+//	nobody takes it for d  it goes back
+//	the block is used up   it goes back, and then the first of the line asks
+//	the grant is old       the same: a client that hears no call-back does not keep a name for ever
+//
+// A grant that was not free when it was asked for is as if somebody waited from the beginning: the
+// store may have handed it over with others behind.
+//
+// All fields are guarded by Client.mu.
+type sticky struct {
+	stick      time.Duration // Sticky; 0: the cohort keeps no idle grant
+	idle       *Lease        // of the present grant; made when it is first needed
+	calledBack bool          // somebody waits for the present grant
+	wanted     string        // the request ID of a grant that was called back while the call asked
+	full       bool          // the last grant was used for as many takes, or for as long, as it could be
+	keepFor    time.Duration // a grant that is older goes back at its next release
+	idleTill   time.Duration // when the idle grant goes back, on coarseNow
+	idleTimer  *time.Timer   // looks whether that time has come
+	armed      bool          // idleTimer runs
+	released   *Error        // why leases end whose grant becomes idle; all of them share it
+}
+
+// maxFull is how many unused cohorts a client keeps, so that their next grant has a block of the right size.
+const maxFull = 1024
+
+// kept says what Sticky has to do with a lease.
+type kept uint8
+
+const (
+	notKept   kept = iota
+	mayBeKept      // the option is set
+	freeGrant      // and the first answer to its request was the grant
+	idleGrant      // it stands for a grant that no call has
+)
+
+func (o *options) kept() kept {
+	if o.sticky > 0 {
+		return mayBeKept
+	}
+	return notKept
+}
+
+// startFree is startLease for a grant that the store has given at once.
+func (c *Client) startFree(l *Lease, o *options, token uint64, proof time.Duration) bool {
+	if l.kept == notKept {
+		return c.startLease(l, o, token, proof)
+	}
+	l.kept = freeGrant
+	started := c.startLease(l, o, token, proof)
+	if !started {
+		l.kept = mayBeKept
+	}
+	return started
+}
+
+// sticks reports whether the present grant stays with the client. Called with c.mu held.
+func (k *cohort) sticks() bool { return k.stick > 0 && !k.calledBack }
+
+// isIdle reports whether no call has the present grant. Called with c.mu held.
+func (k *cohort) isIdle() bool { return k.idle != nil && k.current == k.idle && k.idle.ended == nil }
+
+// startSticky makes k a cohort of Sticky, if d is not 0. Called with c.mu held.
+func (c *Client) startSticky(k *cohort, d time.Duration) {
+	if k.stick = d; d > 0 {
+		c.stickies[k.key.name] = append(c.stickies[k.key.name], k)
+		c.sticking.Add(1)
+		k.released = &Error{Op: "use", Name: k.key.name, Err: ErrReleased}
+	}
+}
+
+// stopSticky is called before k is used for something else, with c.mu held.
+func (c *Client) stopSticky(k *cohort) {
+	if k.stick == 0 {
+		return
+	}
+	name := k.key.name
+	all := slices.DeleteFunc(c.stickies[name], func(x *cohort) bool { return x == k })
+	if c.stickies[name] = all; len(all) == 0 {
+		delete(c.stickies, name)
+	}
+	c.sticking.Add(-1)
+	if k.armed {
+		k.idleTimer.Stop()
+	}
+}
+
+// startStick begins with l's grant, the present one. Called with c.mu held.
+func (k *cohort) startStick(l *Lease) {
+	k.idle, k.full, k.keepFor = nil, false, max(k.stick, l.session.ttl)
+	k.calledBack = l.kept != freeGrant || k.wanted == l.req.ID
+	if k.calledBack {
+		k.boundPasses(l.c)
+	}
+}
+
+// spent reports whether the present grant goes back at the release under way, whoever waits. Called with
+// c.mu held.
+func (k *cohort) spent(now time.Duration) bool { return k.next > k.last || now-k.began >= k.keepFor }
+
+// boundPasses leaves the present grant no more passes than one that somebody waits for. Called with
+// c.mu held.
+func (k *cohort) boundPasses(c *Client) {
+	if left := uint64(max(c.passes-k.passes, 0)); k.last >= k.next+left {
+		k.last = k.next + left - 1
+	}
+}
+
+// awake is when the clock that counts sleep was read last: what it showed, and the clocks of Go then.
+type awake struct {
+	now, monotonic, offset time.Duration // offset: of the wall clock to the monotonic one
+}
+
+// awakeFor is for how long a reading of the clock that counts sleep stands for another one.
+const awakeFor = time.Millisecond
+
+// trueNow returns c.now at t, which is time.Now, or up to 2 ms more. The clock that counts sleep costs a
+// system call, which would be the largest part of a take. So a reading is used for a millisecond, as long
+// as the wall clock shows no sleep: when a machine goes on, its wall clock has moved against the
+// monotonic one. Whoever sets it back by as much within that millisecond would hide a sleep; nobody else
+// relies on it. Called with c.mu held.
+func (c *Client) trueNow(t time.Time) time.Duration {
+	a, monotonic := &c.awake, t.Sub(c.start)
+	offset := time.Duration(t.UnixNano()) - monotonic
+	if moved := (offset - a.offset).Abs(); monotonic-a.monotonic < c.awakeFor && moved < c.awakeFor {
+		return a.now + monotonic - a.monotonic + c.awakeFor
+	}
+	*a = awake{c.boot() - c.boot0, monotonic, offset}
+	return a.now
+}
+
+// takeIdle makes l, which is about to ask, the lease of the idle grant, and reports whether it could: no
+// call gets a grant that is not trusted any more. Called with c.mu held.
+func (l *Lease) takeIdle() bool {
+	c, k := l.c, l.cohort
+	idle := k.idle
+	now := time.Now()
+	if c.closed || idle.session.over() || k.next > k.last || c.trueNow(now) >= idle.trusted {
+		return false
+	}
+	idle.ended = errTaken
+	heap.Remove(&c.leases, idle.index)
+	idle.passTo(l, now)
+	return true
+}
+
+// errTaken is why an idle lease has ended that a call has taken.
+var errTaken = &Error{Op: "use", Err: ErrReleased}
+
+// keepIdle makes the grant of l, which has been released, idle. Called with c.mu held.
+func (l *Lease) keepIdle(now time.Duration) {
+	c, k := l.c, l.cohort
+	x := k.idle
+	if x == nil {
+		x = &Lease{c: c, session: l.session, op: l.op, req: l.req, number: l.number, grantToken: l.grantToken,
+			token: l.grantToken, since: l.since, kept: idleGrant, cohort: k}
+		k.idle = x
+	}
+	x.ended, x.index, x.latest = nil, -1, forever
+	x.unanswered, x.pushed = l.unanswered, l.pushed
+	x.extend(l.trusted)
+	c.watchLease(x)
+	k.current = x
+	k.idleTill = now + k.stick
+	k.armIdle(c, k.stick)
+}
+
+// releaseIdle is release, if that makes the grant of l idle and ends nothing but l. It returns false if
+// release has more to do.
+func (l *Lease) releaseIdle() bool {
+	c, k := l.c, l.cohort
+	if k == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.ended != nil || l.cancels != nil || l.inner != nil || k.current != l || k.asking || k.line.n > 0 || !k.sticks() {
+		return false
+	}
+	now := c.coarseNow()
+	if k.spent(now) || !l.mayKeep(now) {
+		return false
+	}
+	c.endTree(l, k.released, nil)
+	l.releaseCalled = true
+	l.keepIdle(now)
+	return true
+}
+
+// armIdle makes idleOver look after d, unless it is about to look. Called with c.mu held.
+func (k *cohort) armIdle(c *Client, d time.Duration) {
+	switch {
+	case k.armed:
+	case k.idleTimer == nil:
+		k.idleTimer = time.AfterFunc(d, func() { c.idleOver(k) })
+	default:
+		k.idleTimer.Reset(d)
+	}
+	k.armed = true
+}
+
+// idleOver gives the idle grant of k back, if it has been idle for long enough.
+func (c *Client) idleOver(k *cohort) {
+	now := c.coarseNow()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k.armed = false
+	switch {
+	case !k.isIdle():
+	case now < k.idleTill:
+		k.armIdle(c, k.idleTill-now)
+	default:
+		c.endIdle(k).releaseInBackground()
+	}
+}
+
+// endIdle ends the idle lease of k, whose grant the caller gives back. Called with c.mu held.
+func (c *Client) endIdle(k *cohort) *Lease {
+	l := k.idle
+	c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
+	c.leaveCohort(l)
+	return l
+}
+
+// usedUp lets the first of the line ask, after the release of l has been answered: see passOn.
+func (l *Lease) usedUp() {
+	if l.kept != notKept {
+		l.c.mu.Lock()
+		l.c.leaveCohort(l)
+		l.c.mu.Unlock()
+	}
+}
+
+// calledBack is driver.SessionConfig.Wanted: somebody waits for a grant, or may do so. Nothing is taken
+// away: what has been heard makes the client give a grant back earlier.
+func (c *Client) calledBack(name, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range slices.Clone(c.stickies[name]) {
+		switch {
+		case k.current != nil && k.current.req.ID == id:
+			c.callBack(k)
+		case k.asking: // the answer with the grant may still be on its way
+			k.wanted = id
+		}
+	}
+}
+
+// callBack notes that somebody waits for the present grant of k. Called with c.mu held.
+func (c *Client) callBack(k *cohort) {
+	if k.calledBack {
+		return
+	}
+	k.calledBack = true
+	if k.isIdle() {
+		c.endIdle(k).releaseInBackground()
+		return
+	}
+	k.boundPasses(c)
+	switch {
+	case k.asking || k.full:
+	case k.mayPass(c.coarseNow()):
+		k.awaitTime(c)
+	default:
+		k.last = 0 // as in passedTime
+		c.nextAsker(k)
+	}
+}
+
+// giveWay gives idle grants of l's name back before l asks for the name, except those of its own cohort.
+func (c *Client) giveWay(ctx context.Context, l *Lease) {
+	if c.sticking.Load() == 0 {
+		return
+	}
+	var idle []*Lease
+	c.mu.Lock()
+	for _, k := range slices.Clone(c.stickies[l.req.Name]) {
+		if k != l.cohort && k.isIdle() {
+			idle = append(idle, c.endIdle(k))
+		}
+	}
+	c.mu.Unlock()
+	for _, x := range idle {
+		_ = x.releaseAtStore(ctx) // if it fails, it goes on in the background
+	}
+}
+
+// checkSticky refuses Sticky where the store or the other options rule it out.
+func (c *Client) checkSticky(r *driver.Request, o *options) {
+	store := c.backend.Name()
+	switch k := c.backend.Kinds(); {
+	case r.Mode != driver.Exclusive:
+		o.notSticky("a semaphore or a read lock")
+	case !k.CallBack || !k.Blocks:
+		if k.Setting != "" {
+			store += " with " + k.Setting
+		}
+		o.refuse("Sticky: this store (%s) calls no idle grants back; memory and Redis (one server, Sentinel, Cluster) do", store)
+	case o.fair || r.MinHold > 0 || o.maxHold > 0 || o.every > 0:
+		o.refuse("Sticky beside Fair, MinHold, MaxHold or Poll: an idle grant is as none of them wants it")
+	case c.passes == 0:
+		o.refuse("Sticky with a client whose Config has a History, which wants each grant on record, or Passes below 0")
+	}
+}
+
+// notSticky refuses Sticky for what.
+func (o *options) notSticky(what string) {
+	if o.sticky > 0 {
+		o.refuse("Sticky for %s: it is for Client.Mutex", what)
+	}
+}

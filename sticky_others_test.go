@@ -1,0 +1,169 @@
+package holdfast_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// Other calls of the client that want the name are no reason to wait for d.
+func TestStickyBesideOthers(t *testing.T) {
+	each := map[string]func(t *testing.T, c *holdfast.Client) (*holdfast.Lease, error){
+		"a plain Lock": func(t *testing.T, c *holdfast.Client) (*holdfast.Lease, error) {
+			return c.Mutex("x").Lock(t.Context())
+		},
+		"a plain TryLock": func(t *testing.T, c *holdfast.Client) (*holdfast.Lease, error) {
+			return c.Mutex("x").TryLock(t.Context())
+		},
+		"Poll": func(t *testing.T, c *holdfast.Client) (*holdfast.Lease, error) {
+			return c.Mutex("x", holdfast.Poll(time.Hour, 2)).Lock(t.Context())
+		},
+		"Fair": func(t *testing.T, c *holdfast.Client) (*holdfast.Lease, error) {
+			return c.Mutex("x", holdfast.Fair()).Lock(t.Context())
+		},
+		"another d": func(t *testing.T, c *holdfast.Client) (*holdfast.Lease, error) {
+			return c.Mutex("x", holdfast.Sticky(time.Second)).TryLock(t.Context())
+		},
+		"a reader": func(t *testing.T, c *holdfast.Client) (*holdfast.Lease, error) {
+			return c.RWMutex("x").RLock(t.Context())
+		},
+		"LockAll": func(t *testing.T, c *holdfast.Client) (*holdfast.Lease, error) {
+			m, err := holdfast.LockAll(t.Context(), c.Mutex("a"), c.Mutex("x"))
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(func() { _ = m.Leases()[0].Release() })
+			return m.Leases()[1], nil
+		},
+	}
+	for name, f := range each {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := client(t, memlock.New(), nil)
+				last := takeX(t, c, sticky())
+				within(t, name, 0, 0, func() {
+					l := must(f(t, c))(t)
+					if l.Token() <= last {
+						t.Errorf("token %d after %d", l.Token(), last)
+					}
+					release(t, l)
+				})
+			})
+		})
+	}
+}
+
+// A TryLock of another client is refused, and its error tells that the grant may be idle.
+func TestTryLockOfAnIdleGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, other := client(t, store, nil), client(t, store, nil)
+		takeX(t, c, sticky())
+		_, err := other.Mutex("x").TryLock(t.Context())
+		var e *holdfast.Error
+		if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil || e.Holder.Sticky != idleFor {
+			t.Errorf("TryLock: %v; want ErrHeld with a sticky holder", err)
+		}
+		within(t, "WaitAtMost", 0, 0, func() { takeX(t, other, holdfast.WaitAtMost(time.Second)) })
+		l := lock(t, c, "x", sticky())
+		if _, err := c.Mutex("x", sticky()).TryLock(t.Context()); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("TryLock beside a lease of its client: %v", err)
+		}
+		release(t, l)
+	})
+}
+
+// LockAll with sticky parts, by two clients in turn.
+func TestStickyLockAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, n := counted(memlock.New())
+		c, other := client(t, store, nil), client(t, store, nil)
+		parts := func(c *holdfast.Client) []holdfast.Part {
+			return []holdfast.Part{c.Mutex("x", sticky()), c.Mutex("y", sticky()), c.Mutex("z", sticky())}
+		}
+		for range 10 {
+			m := must(holdfast.LockAll(t.Context(), parts(c)...))(t)
+			if err := m.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n.Load() != 3 {
+			t.Errorf("%d exchanges; want the first three", n.Load())
+		}
+		within(t, "the other client", 0, 0, func() {
+			m := must(holdfast.LockAll(t.Context(), parts(other)...))(t)
+			if err := m.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// What rules Sticky out is refused, and the error says what.
+func TestStickyRefused(t *testing.T) {
+	store := memlock.New()
+	c := client(t, store, nil)
+	history, none := client(t, store, &holdfast.Config{History: 10}), client(t, store, &holdfast.Config{Passes: -1})
+	deaf := client(t, &hooks{Backend: deafStore{store}}, nil)
+	with := func(opts ...holdfast.Option) *holdfast.Mutex { return c.Mutex("x", append(opts, sticky())...) }
+	ctx := t.Context()
+	for want, f := range map[string]func() (*holdfast.Lease, error){
+		"must be positive": func() (*holdfast.Lease, error) { return c.Mutex("x", holdfast.Sticky(0)).Lock(ctx) },
+		"beside Fair":      func() (*holdfast.Lease, error) { return with(holdfast.Fair()).Lock(ctx) },
+		"MinHold":          func() (*holdfast.Lease, error) { return with(holdfast.MinHold(time.Second)).Lock(ctx) },
+		"MaxHold":          func() (*holdfast.Lease, error) { return with(holdfast.MaxHold(time.Second)).Lock(ctx) },
+		"or Poll":          func() (*holdfast.Lease, error) { return with(holdfast.Poll(time.Second, 1)).Lock(ctx) },
+		"History":          func() (*holdfast.Lease, error) { return history.Mutex("x", sticky()).Lock(ctx) },
+		"Passes below 0":   func() (*holdfast.Lease, error) { return none.Mutex("x", sticky()).Lock(ctx) },
+		"(memory) calls":   func() (*holdfast.Lease, error) { return deaf.Mutex("x", sticky()).Lock(ctx) },
+		"read/write lock":  func() (*holdfast.Lease, error) { return c.RWMutex("x", sticky()).Lock(ctx) },
+		"or a read lock":   func() (*holdfast.Lease, error) { return c.RWMutex("x", sticky()).RLock(ctx) },
+		"a semaphore":      func() (*holdfast.Lease, error) { return c.Semaphore("x", 2, sticky()).Acquire(ctx, 1) },
+		"an election":      func() (*holdfast.Lease, error) { return c.Election("x", sticky()).Campaign(ctx) },
+		"taken over": func() (*holdfast.Lease, error) {
+			text := must(lock(t, c, "ticket").Ticket())(t)
+			return c.Resume(ctx, text, sticky())
+		},
+	} {
+		if _, err := f(); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if holders(t, c) != 0 {
+		t.Error("a refused call has taken the lock")
+	}
+}
+
+type deafStore struct{ driver.Backend }
+
+func (deafStore) Kinds() driver.Kinds {
+	k := driver.AllKinds()
+	k.CallBack = false
+	return k
+}
+
+// Two sticky clients that want the name in turn hand it over each time.
+func TestStickyPingPong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		a, b := client(t, store, nil), client(t, store, nil)
+		last := uint64(0)
+		within(t, "all", 0, 0, func() {
+			for range 100 {
+				for _, c := range []*holdfast.Client{a, b} {
+					token := takeX(t, c, sticky())
+					if token <= last {
+						t.Fatalf("token %d after %d", token, last)
+					}
+					last = token
+				}
+			}
+		})
+	})
+}
