@@ -83,7 +83,9 @@ func TestModelCatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			caught := false
-			for seed := uint64(1); seed <= 300 && !caught; seed++ {
+			// The flaw that is noticed least shows with one seed of a hundred. The order in which goroutines
+			// run differs from run to run.
+			for seed := uint64(1); seed <= 3000 && !caught; seed++ {
 				synctest.Test(t, func(*testing.T) { caught = len(m.run(seed)) > 0 })
 			}
 			if !caught {
