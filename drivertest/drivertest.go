@@ -76,6 +76,10 @@ type Harness struct {
 	// with 10,000 once.
 	Names int
 
+	// Waiters is the number of waiters in the check of arrival order. Zero: 200. It is for a store
+	// where a place lasts for seconds only, unless its session gives a sign of life.
+	Waiters int
+
 	// Only lists the checks to run, for a store whose whole suite runs with another client library
 	// or on other servers. A name without a check fails the test. Empty: all.
 	Only []string

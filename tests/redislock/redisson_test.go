@@ -43,6 +43,7 @@ func TestConformanceRedissonFair(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisACL(t, []string{redissonRule}, "--appendonly", "yes")
 	h := harness(server, connected("arrival order"), dialRueidis)
+	h.Waiters = testenv.Rounds(30, 200) // Redisson drops a place after seconds without a sign of life
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
 		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t),
 			sameRecords(&redisson.Config{Fair: true}))
