@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -84,29 +83,6 @@ func newStepped(t *testing.T, kind kind, addr string) *stepped {
 	}
 	s.d, s.a, s.b, s.c = open(true), open(false), open(false), open(false)
 	return s
-}
-
-// sided is a Conn that may claim to lead to a Cluster, and may refuse to subscribe.
-type sided struct {
-	redislock.Conn
-	cluster, mute bool
-}
-
-func (c *sided) Cluster() bool { return c.cluster }
-
-func (c *sided) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	if c.mute || strings.HasPrefix(channel, "redisson_") { // each is a connection, and there are thousands of names
-		return func() {}, nil
-	}
-	return c.Conn.Subscribe(ctx, channel, message, again)
-}
-
-func (c *sided) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (
-	func(), error) {
-	if c.mute {
-		return func() {}, nil
-	}
-	return c.Conn.SubscribeShard(ctx, channel, message, again)
 }
 
 func (s *stepped) do(t testing.TB, words ...string) rueidis.RedisResult {
