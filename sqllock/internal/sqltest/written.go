@@ -56,8 +56,8 @@ func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin 
 				if at == "" {
 					break
 				}
-				if err := repeated(t.Context(), do); err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) &&
-					!errors.Is(err, driver.ErrClosed) {
+				err = repeated(t.Context(), do)
+				if err != nil && !driver.IsOver(err) && !errors.Is(err, driver.ErrClosed) {
 					t.Errorf("%s, again after %v: %v", what, how, err)
 				}
 				if got := s.summary(); got != after && what != "close" {
@@ -67,16 +67,6 @@ func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin 
 		}
 	}
 	t.Logf("%d cases", cases)
-}
-
-// repeated calls do again if nothing was done: a server ends the transaction of a process that stands
-// still for seconds.
-func repeated(ctx context.Context, do func(context.Context) error) error {
-	err := do(ctx)
-	for tries := 0; errors.Is(err, driver.ErrUnavailable) && tries < 5; tries++ {
-		err = do(ctx)
-	}
-	return err
 }
 
 func head(text string) string { return text[:min(len(text), 60)] }
