@@ -9,7 +9,7 @@
 // time: they use all processors. Packages that match -norace are built without the race detector,
 // and with the settings of a release, so that they and the released program share the build cache.
 //
-// Tests whose names begin with TestTimed run last, three packages at a time. They check that
+// Tests whose names begin with TestTimed run last, two packages at a time. They check that
 // something happens in time (a renewal, the return of a call). A machine that pauses for a second
 // can fail them although the code is right. Only these tests may be repeated, twice, and the
 // summary says so.
@@ -98,7 +98,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	r.phase("in parallel", parallel, *jobs, (*runner).once)
 	r.phase("one at a time", last, 1, (*runner).once)
-	r.phase("timed", timed, min(*jobs, 3), (*runner).timed)
+	r.phase("timed", timed, min(*jobs, 2), (*runner).timed)
 	return r.summary()
 }
 
