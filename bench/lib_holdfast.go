@@ -10,12 +10,12 @@ import (
 )
 
 // openHoldfast returns a client of a backend, which its close closes.
-func openHoldfast(ctx context.Context, backend driver.Backend, at site) (client, error) {
+func openHoldfast(ctx context.Context, backend driver.Backend, at site, opts ...holdfast.Option) (client, error) {
 	c, err := holdfast.New(ctx, backend, config(at))
 	if err != nil {
 		return nil, errors.Join(err, backend.Close())
 	}
-	return &holdfastClient{c: c, backend: backend}, nil
+	return &holdfastClient{c: c, backend: backend, opts: opts}, nil
 }
 
 // config returns the settings of a client.
@@ -30,13 +30,14 @@ func config(at site) *holdfast.Config {
 type holdfastClient struct {
 	c       *holdfast.Client
 	backend driver.Backend
+	opts    []holdfast.Option // of contenders
 
 	mu   sync.Mutex
 	held []*holdfast.Lease
 }
 
 func (c *holdfastClient) contender(name string) contender {
-	return &holdfastContender{m: c.c.Mutex(name)}
+	return &holdfastContender{m: c.c.Mutex(name, c.opts...)}
 }
 
 func (c *holdfastClient) hold(ctx context.Context, name string) error {

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
@@ -25,6 +27,14 @@ var (
 		open: func(ctx context.Context, at site) (client, error) {
 			c := at.wire.goredisClient(at.addr)
 			return openHoldfast(ctx, closing{redislock.New(goredisconn.New(c), nil), c.Close}, at)
+		}}
+	holdfastSticky = library{name: "holdfast-sticky", waits: true, sticky: true,
+		open: func(ctx context.Context, at site) (client, error) {
+			backend, err := rueidisBackend(at)
+			if err != nil {
+				return nil, err
+			}
+			return openHoldfast(ctx, backend, at, holdfast.Sticky(time.Minute))
 		}}
 )
 

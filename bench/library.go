@@ -10,7 +10,9 @@ type library struct {
 	name string
 	// waits: lock waits for a holder. The raw commands do not, and run uncontended only.
 	waits bool
-	open  func(context.Context, site) (client, error)
+	// sticky: the client keeps an idle grant. An uncontended pair then costs no command.
+	sticky bool
+	open   func(context.Context, site) (client, error)
 }
 
 // site is where and how a client is opened.
@@ -47,7 +49,7 @@ func libraries() []library {
 		redsyncDefault, redsync1ms, redsyncRueidis,
 		redislockLinear, redislock1ms, redislockExp,
 		rueidislockDefault, rueidislockNoCSC,
-		holdfastRueidis, holdfastGoredis,
+		holdfastRueidis, holdfastGoredis, holdfastSticky,
 	}
 }
 
