@@ -175,7 +175,7 @@ func (l *Lease) askForBlock() {
 		if l.req.Tokens = k.passes + moreTokens; k.full {
 			l.req.Tokens += k.passes
 		}
-		l.req.Tokens = min(l.req.Tokens, driver.MaxCallBackTokens)
+		l.req.Tokens = k.pace(min(l.req.Tokens, driver.MaxCallBackTokens), c.coarseNow())
 	}
 	l.req.Info = k.key.info
 	c.mu.Unlock()

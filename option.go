@@ -96,8 +96,8 @@ func Fair() Option { return func(o *options) { o.fair = true } }
 // calls it back.
 //
 // A name that several clients want at once is not kept: then the option costs nothing and saves
-// nothing. Tokens of many stores are microseconds of a clock. A process that takes a name more than a
-// million times a second makes its tokens run ahead of the clock: see docs/guarantees.md.
+// nothing. A client takes a name a million times a second at most, apart from the first 20,000 times:
+// tokens of many stores are microseconds of a clock.
 //
 // ErrInvalid for everything but Client.Mutex, with Fair, MinHold, MaxHold or Poll, for a client with a
 // History or without passes, and for a store that calls no grants back: the memory of a process and

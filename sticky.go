@@ -37,6 +37,23 @@ type sticky struct {
 	idleTimer  *time.Timer   // looks whether that time has come
 	armed      bool          // idleTimer runs
 	released   *Error        // why leases end whose grant becomes idle; all of them share it
+	asked      time.Duration // when the last block was asked for
+	ahead      time.Duration // by how much its last token was then ahead of the clock; see pace
+}
+
+// mostAhead is by how much tokens may run ahead of a clock of which they are the microseconds. If a
+// server fails and others go on without its last grants, their clock has passed that long before.
+const mostAhead = 20 * time.Millisecond
+
+// pace returns how many of n tokens the next block may have, 1 at least. A store whose tokens are times
+// keeps them growing over a loss of data only if no more are used than microseconds pass. Called with
+// c.mu held.
+func (k *cohort) pace(n int, now time.Duration) int {
+	k.ahead = max(k.ahead-(now-k.asked), 0)
+	k.asked = now
+	n = max(min(n, int((mostAhead-k.ahead)/time.Microsecond)), 1)
+	k.ahead += time.Duration(n) * time.Microsecond
+	return n
 }
 
 // maxFull is how many unused cohorts a client keeps, so that their next grant has a block of the right size.

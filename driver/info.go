@@ -20,9 +20,9 @@ const (
 	// clock; a block is a millisecond at most, so tokens do not run ahead of the clock for longer.
 	MaxTokens = 1000
 
-	// MaxCallBackTokens is how many a grant with Request.CallBack may take. Its client gives each call a
-	// token in turn, so the tokens that are in use run ahead of the clock only if more than one is
-	// used in a microsecond.
+	// MaxCallBackTokens is how many a grant with Request.CallBack may take. Its client asks for no more
+	// than microseconds pass, but for a fiftieth of a second, so tokens do not run ahead of the clock for
+	// longer.
 	MaxCallBackTokens = 1 << 14
 
 	MinTTL  = 100 * time.Millisecond
