@@ -167,3 +167,26 @@ func TestStickyPingPong(t *testing.T) {
 		})
 	})
 }
+
+// A part of LockAll that is also named with Poll is not in the queue. So it is not sticky: a Lock behind
+// it would fail with it.
+func TestStickyJoinedWithPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, other := client(t, store, nil), client(t, store, nil)
+		held := lock(t, other, "x")
+		failed := make(chan error)
+		go func() {
+			_, err := holdfast.LockAll(t.Context(), c.Mutex("x", sticky()), c.Mutex("x", holdfast.Poll(time.Second, 3)))
+			failed <- err
+		}()
+		synctest.Wait()
+		waiting := lockAsync(t, c.Mutex("x", sticky()).Lock)
+		if err := <-failed; !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("LockAll: %v; want ErrHeld after three tries", err)
+		}
+		stillWaiting(t, "a Lock", waiting)
+		release(t, held)
+		release(t, acquired(t, "a Lock", waiting))
+	})
+}
