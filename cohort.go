@@ -268,10 +268,7 @@ func (l *Lease) passTo(to *Lease, now time.Time) {
 // mayPass reports whether l, the current lease, may be passed on. Called with c.mu held.
 func (l *Lease) mayPass(now time.Duration) bool {
 	c, k := l.c, l.cohort
-	if k.sticks() {
-		return l.mayKeep(now) && c.trueNow(time.Now()) < l.trusted
-	}
-	return l.mayKeep(now) && c.boot()-k.boot < k.passFor // the machine may have slept
+	return l.mayKeep(now) && (k.sticks() || c.boot()-k.boot < k.passFor) // the machine may have slept
 }
 
 // mayKeep reports whether the grant of l, the current lease, may stay with the client after its release.
@@ -281,6 +278,9 @@ func (l *Lease) mayPass(now time.Duration) bool {
 func (l *Lease) mayKeep(now time.Duration) bool {
 	if l.notice != nil || l.ticketed || l.req.Mode != driver.Exclusive || l.c.closed || l.session.over() {
 		return false
+	}
+	if l.cohort.sticks() { // the machine may have slept: then the store says whether the lease still exists
+		now = max(now, l.c.trueNow(time.Now()))
 	}
 	return now < l.trusted && l.cohort.mayPass(now)
 }
