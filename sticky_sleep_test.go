@@ -33,3 +33,20 @@ func TestStickyReleaseAfterASleep(t *testing.T) {
 		})
 	}
 }
+
+// A TryLock after a sleep is not refused because of its own client's idle grant.
+func TestStickyTryLockAfterASleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyIdle(t)
+		s.slow.Store(int64(time.Millisecond))
+		s.slept.Add(int64(10 * time.Second))
+		l, err := s.mutex().TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+		s.slow.Store(0)
+	})
+}
