@@ -54,13 +54,13 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 // get returns nil when the call has its lease, or why it has not, with the last holder that it knows.
 func (call attempt) get() (*Holder, error) {
 	l := call.l
-	m, granted := call.enterCohort()
+	m, granted, idle := call.enterCohort()
 	if granted {
 		return nil, nil
 	}
 	defer l.c.stopAsking(l, nil) // if it still asks; also if the Observer panics
 	if m == nil {
-		l.c.giveWay(call.limited, l)
+		l.c.giveWay(call.limited, l, idle)
 		return call.ask()
 	}
 	holder, err := m.waitInLine()

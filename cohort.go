@@ -107,32 +107,32 @@ func (c *Client) forgetCohort(k *cohort) {
 }
 
 // enterCohort makes the call part of its cohort, if it has one. It returns its place in the line; nil if
-// the call asks the store itself, or granted if it has taken an idle grant.
-func (call attempt) enterCohort() (m *member, granted bool) {
+// the call asks the store itself, or granted if it has taken an idle grant. idle is the lease of one that
+// it could not take, and gives back before it asks.
+func (call attempt) enterCohort() (m *member, granted bool, idle *Lease) {
 	l := call.l
 	c := l.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.cohortOf(l, call.o)
 	if l.cohort = k; k == nil {
-		return nil, false
+		return nil, false, nil
 	}
 	if k.isIdle() {
 		if l.takeIdle() {
-			return nil, true
+			return nil, true, nil
 		}
 		c.now() // if the machine has slept, the lease that the call asks for shall know it
 		k.asking, l.asks = true, true
-		c.endIdle(k).releaseInBackground()
-		return nil, false
+		return nil, false, c.endIdle(k)
 	}
 	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow())) {
 		k.asking, l.asks = true, true
-		return nil, false
+		return nil, false, nil
 	}
 	if !call.mayWait { // a TryLock asks on its own, and learns who has the lock
 		l.cohort = nil
-		return nil, false
+		return nil, false, nil
 	}
 	m = &member{attempt: call, came: make(chan struct{}, 1)}
 	if m.inQueue, m.ahead = true, k.line.n; k.asking {
@@ -142,7 +142,7 @@ func (call attempt) enterCohort() (m *member, granted bool) {
 		w.Queued, w.Ahead = time.Now(), m.ahead
 	}
 	k.line.add(m)
-	return m, false
+	return m, false, nil
 }
 
 // first takes the first of the line, to whom the caller gives t. Called with c.mu held.
@@ -268,10 +268,7 @@ func (l *Lease) passTo(to *Lease, now time.Time) {
 // mayPass reports whether l, the current lease, may be passed on. Called with c.mu held.
 func (l *Lease) mayPass(now time.Duration) bool {
 	c, k := l.c, l.cohort
-	if k.sticks() {
-		return l.mayKeep(now) && c.trueNow(time.Now()) < l.trusted
-	}
-	return l.mayKeep(now) && c.boot()-k.boot < k.passFor // the machine may have slept
+	return l.mayKeep(now) && (k.sticks() || c.boot()-k.boot < k.passFor) // the machine may have slept
 }
 
 // mayKeep reports whether the grant of l, the current lease, may stay with the client after its release.
@@ -281,6 +278,9 @@ func (l *Lease) mayPass(now time.Duration) bool {
 func (l *Lease) mayKeep(now time.Duration) bool {
 	if l.notice != nil || l.ticketed || l.req.Mode != driver.Exclusive || l.c.closed || l.session.over() {
 		return false
+	}
+	if l.cohort.sticks() { // the machine may have slept: then the store says whether the lease still exists
+		now = max(now, l.c.trueNow(time.Now()))
 	}
 	return now < l.trusted && l.cohort.mayPass(now)
 }

@@ -324,9 +324,9 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 
 // releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
 // has expired there. It then cancels the request, as long as an exchange about that may still arrive.
-func (l *Lease) releaseInBackground() {
+func (l *Lease) releaseInBackground() *task {
 	released := false
-	l.c.startTask(l.req.Name, l.unanswered, func(ctx context.Context) error {
+	return l.c.startTask(l.req.Name, l.unanswered, func(ctx context.Context) error {
 		if released {
 			return l.session.Cancel(ctx, l.req.Name, l.req.ID)
 		}

@@ -205,11 +205,11 @@ func (o *options) merge(p *options) {
 	o.maxHold = earlier(o.maxHold, p.maxHold)
 	o.minHold = max(o.minHold, p.minHold)
 	o.atMost = earlier(o.atMost, p.atMost)
-	if o.sticky = earlier(o.sticky, p.sticky); o.fair || o.minHold > 0 || o.maxHold > 0 {
-		o.sticky = 0
-	}
 	if o.every == 0 {
 		o.every, o.tries = p.every, p.tries
+	}
+	if o.sticky = earlier(o.sticky, p.sticky); o.fair || o.minHold > 0 || o.maxHold > 0 || o.every > 0 {
+		o.sticky = 0 // as checkSticky refuses it
 	}
 	switch {
 	case o.note == "":

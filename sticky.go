@@ -36,6 +36,7 @@ type sticky struct {
 	idleTill   time.Duration // when the idle grant goes back, on coarseNow
 	idleTimer  *time.Timer   // looks whether that time has come
 	armed      bool          // idleTimer runs
+	leaving    *task         // releases the idle grant, which nobody has taken for d; the first of the line asks after it
 	released   *Error        // why leases end whose grant becomes idle; all of them share it
 	asked      time.Duration // when the last block was asked for
 	ahead      time.Duration // by how much its last token was then ahead of the clock; see pace
@@ -122,7 +123,7 @@ func (c *Client) stopSticky(k *cohort) {
 
 // startStick begins with l's grant, the present one. Called with c.mu held.
 func (k *cohort) startStick(l *Lease) {
-	k.idle, k.full, k.keepFor = nil, false, max(k.stick, l.session.ttl)
+	k.idle, k.leaving, k.full, k.keepFor = nil, nil, false, max(k.stick, l.session.ttl)
 	k.calledBack = l.kept != freeGrant || k.wanted == l.req.ID
 	if k.calledBack {
 		k.boundPasses(l.c)
@@ -245,7 +246,33 @@ func (c *Client) idleOver(k *cohort) {
 	case now < k.idleTill:
 		k.armIdle(c, k.idleTill-now)
 	default:
-		c.endIdle(k).releaseInBackground()
+		c.leave(k)
+	}
+}
+
+// leave gives the idle grant of k back. Until the store has answered, a call that asked would find its own
+// client's grant in the way: it waits in line, or in giveWay. Called with c.mu held.
+func (c *Client) leave(k *cohort) {
+	l := k.idle
+	c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
+	k.leaving = l.releaseInBackground()
+	c.work.add()
+	go func(t *task) {
+		defer c.work.done()
+		c.await(c.openCtx, t)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.leaveCohort(l)
+	}(k.leaving)
+}
+
+// await waits until t has been answered, as long as an exchange may take.
+func (c *Client) await(ctx context.Context, t *task) {
+	ctx, cancel := context.WithTimeout(ctx, c.limit())
+	defer cancel()
+	select {
+	case <-t.answered:
+	case <-ctx.Done():
 	}
 }
 
@@ -302,21 +329,45 @@ func (c *Client) callBack(k *cohort) {
 	}
 }
 
-// giveWay gives idle grants of l's name back before l asks for the name, except those of its own cohort.
-func (c *Client) giveWay(ctx context.Context, l *Lease) {
+// giveWay gives idle grants of l's name back before l asks for the name. own is that of its own cohort,
+// which has ended; nil: it has none. A call that does not wait in the queue lets those arrive that are on
+// their way back.
+func (c *Client) giveWay(ctx context.Context, l, own *Lease) {
+	if own != nil {
+		own.giveBack(ctx)
+	}
 	if c.sticking.Load() == 0 {
 		return
 	}
 	var idle []*Lease
+	var leaving []*task
 	c.mu.Lock()
 	for _, k := range slices.Clone(c.stickies[l.req.Name]) {
-		if k != l.cohort && k.isIdle() {
+		switch {
+		case k == l.cohort:
+		case k.isIdle():
 			idle = append(idle, c.endIdle(k))
+		case k.leaving != nil && !l.req.Wait:
+			leaving = append(leaving, k.leaving)
 		}
 	}
 	c.mu.Unlock()
 	for _, x := range idle {
-		_ = x.releaseAtStore(ctx) // if it fails, it goes on in the background
+		x.giveBack(ctx)
+	}
+	for _, t := range leaving {
+		c.await(ctx, t)
+	}
+}
+
+// giveBack releases the grant of l, an idle lease that has ended. It waits for one answer. If that leaves
+// the release open, it goes on in the background.
+func (l *Lease) giveBack(ctx context.Context) {
+	bctx, cancel := l.c.bound(ctx)
+	err := l.releaseOnce(bctx)
+	cancel()
+	if l.unanswered || err != nil && !driver.IsOver(err) {
+		l.releaseInBackground()
 	}
 }
 

@@ -26,6 +26,7 @@ type stickyIdle struct {
 
 	lost  chan struct{} // of the present session
 	fails atomic.Bool   // nothing reaches the store, and nothing comes back
+	slow  atomic.Int64  // how long a release is on its way
 }
 
 func (s *stickyIdle) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
@@ -53,6 +54,7 @@ func (n *stickySession) Release(ctx context.Context, h driver.Hold, keep time.Du
 	if n.s.fails.Load() {
 		return driver.ErrUnavailable
 	}
+	time.Sleep(time.Duration(n.s.slow.Load()))
 	return n.Session.Release(ctx, h, keep)
 }
 

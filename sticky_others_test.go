@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -166,4 +167,97 @@ func TestStickyPingPong(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A part of LockAll that is also named with Poll is not in the queue. So it is not sticky: a Lock behind
+// it would fail with it.
+func TestStickyJoinedWithPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, other := client(t, store, nil), client(t, store, nil)
+		held := lock(t, other, "x")
+		failed := make(chan error)
+		go func() {
+			_, err := holdfast.LockAll(t.Context(), c.Mutex("x", sticky()), c.Mutex("x", holdfast.Poll(time.Second, 3)))
+			failed <- err
+		}()
+		synctest.Wait()
+		waiting := lockAsync(t, c.Mutex("x", sticky()).Lock)
+		if err := <-failed; !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("LockAll: %v; want ErrHeld after three tries", err)
+		}
+		stillWaiting(t, "a Lock", waiting)
+		release(t, held)
+		release(t, acquired(t, "a Lock", waiting))
+	})
+}
+
+// A TryLock beside the give-back of an idle grant that nobody wanted for d is not refused.
+func TestTryLockBesideAGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hooks{Backend: memlock.New()}
+		store.release = func(_ context.Context, _ driver.Hold, next func() error) error {
+			time.Sleep(time.Millisecond)
+			return next()
+		}
+		c := client(t, store, nil)
+		last := takeX(t, c, sticky())
+		time.Sleep(idleFor)
+		synctest.Wait()
+		l, err := c.Mutex("x", sticky()).TryLock(t.Context())
+		if err != nil {
+			t.Fatalf("TryLock while nobody holds or wants the lock: %v", err)
+		}
+		if l.Token() <= last {
+			t.Errorf("token %d after %d", l.Token(), last)
+		}
+		release(t, l)
+	})
+}
+
+// Calls that come beside the give-back of an idle grant wait for it in line: the first of them has a grant
+// that was free, and keeps it. Another client that comes as well is served.
+func TestLockBesideAGiveBack(t *testing.T) {
+	const way = time.Millisecond // of a release
+	for name, newcomer := range map[string]bool{"alone": false, "with a newcomer": true} {
+		all := way // the give-back; a newcomer's release, and that of a grant which was called back
+		if newcomer {
+			all = 3 * way
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				counting, n := counted(memlock.New())
+				send := counting.release
+				counting.release = func(ctx context.Context, h driver.Hold, next func() error) error {
+					time.Sleep(way)
+					return send(ctx, h, next)
+				}
+				c, other := client(t, counting, nil), client(t, counting, nil)
+				takeX(t, c, sticky())
+				time.Sleep(idleFor)
+				synctest.Wait()
+				n.Store(0)
+				within(t, "all", all, all, func() {
+					mine := lockAsync(t, c.Mutex("x", sticky()).Lock)
+					stillWaiting(t, "a call beside the give-back", mine)
+					if newcomer {
+						his := lockAsync(t, other.Mutex("x", sticky()).Lock)
+						stillWaiting(t, "a newcomer", his)
+						time.Sleep(way)
+						release(t, acquired(t, "the newcomer", his))
+					} else {
+						time.Sleep(way)
+					}
+					release(t, acquired(t, "the call", mine))
+				})
+				if newcomer {
+					return
+				}
+				takeX(t, c, sticky())
+				if n.Load() != 2 {
+					t.Errorf("%d exchanges; want a release and an Acquire", n.Load())
+				}
+			})
+		})
+	}
 }
