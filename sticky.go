@@ -382,8 +382,14 @@ func (c *Client) checkSticky(r *driver.Request, o *options) {
 			store += " with " + k.Setting
 		}
 		o.refuse("Sticky: this store (%s) calls no idle grants back; memory and Redis (one server, Sentinel, Cluster) do", store)
-	case o.fair || r.MinHold > 0 || o.maxHold > 0 || o.every > 0:
-		o.refuse("Sticky beside Fair, MinHold, MaxHold or Poll: an idle grant is as none of them wants it")
+	case o.fair:
+		o.refuse("Sticky beside Fair: calls that take an idle grant do not queue")
+	case r.MinHold > 0:
+		o.refuse("Sticky beside MinHold (OnlyOne has it, too): calls that take an idle grant are no new grants")
+	case o.maxHold > 0:
+		o.refuse("Sticky beside MaxHold: the store ends a grant by its maximum hold, and many calls take a sticky one")
+	case o.every > 0:
+		o.refuse("Sticky beside Poll: a poll does not queue, so it calls no grant back; use WaitAtMost")
 	case c.passes == 0:
 		o.refuse("Sticky with a client whose Config has a History, which wants each grant on record, or Passes below 0")
 	}

@@ -117,9 +117,9 @@ func TestStickyRefused(t *testing.T) {
 	for want, f := range map[string]func() (*holdfast.Lease, error){
 		"must be positive": func() (*holdfast.Lease, error) { return c.Mutex("x", holdfast.Sticky(0)).Lock(ctx) },
 		"beside Fair":      func() (*holdfast.Lease, error) { return with(holdfast.Fair()).Lock(ctx) },
-		"MinHold":          func() (*holdfast.Lease, error) { return with(holdfast.MinHold(time.Second)).Lock(ctx) },
-		"MaxHold":          func() (*holdfast.Lease, error) { return with(holdfast.MaxHold(time.Second)).Lock(ctx) },
-		"or Poll":          func() (*holdfast.Lease, error) { return with(holdfast.Poll(time.Second, 1)).Lock(ctx) },
+		"beside MinHold":   func() (*holdfast.Lease, error) { return with(holdfast.MinHold(time.Second)).Lock(ctx) },
+		"beside MaxHold":   func() (*holdfast.Lease, error) { return with(holdfast.MaxHold(time.Second)).Lock(ctx) },
+		"beside Poll":      func() (*holdfast.Lease, error) { return with(holdfast.Poll(time.Second, 1)).Lock(ctx) },
 		"History":          func() (*holdfast.Lease, error) { return history.Mutex("x", sticky()).Lock(ctx) },
 		"Passes below 0":   func() (*holdfast.Lease, error) { return none.Mutex("x", sticky()).Lock(ctx) },
 		"(memory) calls":   func() (*holdfast.Lease, error) { return deaf.Mutex("x", sticky()).Lock(ctx) },
@@ -127,6 +127,10 @@ func TestStickyRefused(t *testing.T) {
 		"or a read lock":   func() (*holdfast.Lease, error) { return c.RWMutex("x", sticky()).RLock(ctx) },
 		"a semaphore":      func() (*holdfast.Lease, error) { return c.Semaphore("x", 2, sticky()).Acquire(ctx, 1) },
 		"an election":      func() (*holdfast.Lease, error) { return c.Election("x", sticky()).Campaign(ctx) },
+		"(OnlyOne has it, too)": func() (*holdfast.Lease, error) {
+			_, err := c.OnlyOne(ctx, "x", time.Hour, func(context.Context) error { return nil }, sticky())
+			return nil, err
+		},
 		"taken over": func() (*holdfast.Lease, error) {
 			text := must(lock(t, c, "ticket").Ticket())(t)
 			return c.Resume(ctx, text, sticky())

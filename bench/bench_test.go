@@ -207,3 +207,19 @@ func TestInterval(t *testing.T) {
 		}
 	}
 }
+
+// A table says of which figure its interval is, and shows none of a single round.
+func TestPrintInterval(t *testing.T) {
+	for n, want := range map[int]string{1: "| a | 100 | – | – |\n", 3: "| a | 101 | 100 – 102 (75 %) | 2 % |\n"} {
+		r := &result{Rows: []*row{{Library: "a"}}, columns: []column{num("heap", "heap bytes")}}
+		for i := range n {
+			r.Rows[0].Rounds = append(r.Rows[0].Rounds, metrics{"heap": float64(100 + i)})
+		}
+		r.summarize()
+		var b strings.Builder
+		r.print(&b)
+		if !strings.Contains(b.String(), "| interval of heap bytes | spread |") || !strings.Contains(b.String(), want) {
+			t.Errorf("%d rounds:\n%s", n, b.String())
+		}
+	}
+}

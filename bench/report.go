@@ -150,13 +150,13 @@ func interval(n int) (skip int, confidence float64) {
 }
 
 // print writes the table in Markdown. The last columns are about the first figure: the confidence
-// interval of its median, and how far the rounds differ.
+// interval of its median, with the confidence in brackets, and how far the rounds differ.
 func (r *result) print(w io.Writer) {
 	fmt.Fprintf(w, "\n### %s\n\n%s\n\n| library |", r.Scenario, r.Title)
 	for _, c := range r.columns {
 		fmt.Fprintf(w, " %s |", c.head)
 	}
-	fmt.Fprintf(w, " interval | spread |\n|---|%s---:|---:|\n", strings.Repeat("---:|", len(r.columns)))
+	fmt.Fprintf(w, " interval of %s | spread |\n|---|%s---:|---:|\n", r.columns[0].head, strings.Repeat("---:|", len(r.columns)))
 	for _, row := range r.Rows {
 		fmt.Fprintf(w, "| %s |", row.Library)
 		for _, c := range r.columns {
@@ -165,6 +165,10 @@ func (r *result) print(w io.Writer) {
 				cell = c.show(v)
 			}
 			fmt.Fprintf(w, " %s |", cell)
+		}
+		if len(row.Rounds) < 2 {
+			fmt.Fprintln(w, " – | – |") // one round says nothing about the others
+			continue
 		}
 		first := r.columns[0]
 		_, confidence := interval(len(row.Rounds))

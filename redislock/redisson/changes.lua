@@ -4,7 +4,7 @@
 -- semaphore look alike, and clients in Java would wait for ever for a latch that is gone.
 local function limitTo(n)
   local t = unlike(typeOf())
-  if t == 'hash' then return 'it is a lock of Redisson' end
+  if t == 'hash' then return hashed() end
   if t == 'string' and st == 'F' and free() and call('ZCARD', zset()) == 0 then -- free: it is a number
     return 'it is a latch or a semaphore of Redisson, which look alike; if it is a semaphore, take a permit here first'
   end
@@ -28,7 +28,7 @@ end
 local function knowLatch()
   local t = unlike(typeOf())
   if removed(t) then reuse() end
-  if t == 'hash' and st == 'F' then return 'it is a lock of Redisson' end
+  if t == 'hash' and st == 'F' then return hashed() end
   if t == 'string' and st == 'F' then
     if call('ZCARD', zset()) > 0 then return 'it is a semaphore of Redisson' end
     forget()

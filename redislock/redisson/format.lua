@@ -51,7 +51,7 @@ end
 
 -- number reads a number of Redisson.
 local function number(v)
-  return num(v) or damaged(KN, 'it is no number')
+  return num(v) or damaged(KN, 'it is no lock of Redisson, but a string that is no number')
 end
 
 local function free() return number(call('GET', KN) or 0) end
@@ -261,11 +261,23 @@ local function check(f, v)
   if not is then damaged(KN, 'it is no lock of Redisson, but a hash with other fields') end
 end
 
+-- fields returns some fields of the hash KN with their values, when it has checked them. HSCAN may find none.
+local function fields()
+  local some = call('HSCAN', KN, 0, 'COUNT', 16)[2]
+  for i = 1, math.min(#some, 32), 2 do check(some[i], some[i + 1]) end
+  return some
+end
+
+-- hashed describes the hash KN to a request that wants no lock.
+local function hashed()
+  fields()
+  return 'it is a lock of Redisson'
+end
+
 -- mend makes good what a script left in KN that failed halfway: a lock without an end gets one. It
 -- returns true if there is no lock, because KN has no holder.
 local function mend()
-  local some = call('HSCAN', KN, 0, 'COUNT', 16)[2]
-  for i = 1, math.min(#some, 32), 2 do check(some[i], some[i + 1]) end
+  local some = fields()
   if #some == 2 and some[1] == 'mode' and call('HLEN', KN) == 1 then -- HSCAN may see one field of many
     write('DEL', KN)
     return true

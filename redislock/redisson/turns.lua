@@ -113,12 +113,16 @@ local function become(limit_)
   stored = true
 end
 
--- conflict also makes a semaphore of Redisson one of ours.
+-- conflict also makes a semaphore of Redisson one of ours, unless the request is refused: with another
+-- limit it does not tell that the name is no latch and no number of another program.
 local function conflict(mode, n, limit_)
   local t = unlike(typeOf())
   if mode ~= 'p' then
     if removed(t) then reuse() end
-    if t == 'string' then return 'it is a semaphore or latch of Redisson' end
+    if t == 'string' then
+      free() -- it is a number
+      return 'it is a semaphore or latch of Redisson'
+    end
     if t == 'hash' and st == 'F' and not mend() then
       local rw = call('HGET', KN, 'mode')
       if mode == 'x' and n == 1 and rw then return 'it is a read/write lock of Redisson' end
@@ -126,8 +130,12 @@ local function conflict(mode, n, limit_)
     end
     return
   end
-  if t == 'hash' then return 'it is a lock of Redisson' end
+  if t == 'hash' then return hashed() end
   if st ~= 'F' and st ~= 'P' or st == 'F' and t == 'none' and limit_ == 0 then return end
-  limit = total() or limit > 0 and limit or limit_ > 0 and limit_ or 2 ^ 30
+  local all = total() or limit > 0 and limit or limit_ > 0 and limit_ or 2 ^ 30
+  if st == 'F' and limit_ > 0 and limit_ ~= all then
+    return fmt('it is a semaphore of %.0f, or a latch or another program\'s number', all)
+  end
+  limit = all
   if st == 'F' then become(limit) end
 end

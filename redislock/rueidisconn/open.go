@@ -112,7 +112,7 @@ func (t *table) read(query url.Values) (err error) {
 			*flag = true
 		} else if query.Has(p.key) {
 			allowed := strings.Join(slices.Sorted(maps.Keys(p.values)), " or ")
-			return fmt.Errorf("%s is not %s, which is all that is allowed", p.key, allowed)
+			return fmt.Errorf("the parameter %q must be %s", p.key, allowed)
 		}
 	}
 	for _, key := range []string{mutex, semaphore} {

@@ -92,7 +92,7 @@ func TestUnknownParameter(t *testing.T) {
 		"mutex=fair":                        `the parameter "mutex" needs dialect=redisson;`,
 		"semaphore=plain":                   `the parameter "semaphore" needs dialect=redisson;`,
 		"dialect=redisson&dialect=redisson": `the parameter "dialect" is given twice;`,
-		"dialect=redisson&mutex=fare":       `mutex is not fair or fenced, which is all that is allowed;`,
+		"dialect=redisson&mutex=fare":       `the parameter "mutex" must be fair or fenced;`,
 	} {
 		if _, err := Open("redis://h?" + query); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", query, err, want)

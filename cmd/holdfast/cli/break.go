@@ -13,6 +13,7 @@ import (
 
 const aboutBreak = `End the grant of NAME that has token T, and grant the lock to the next waiter.
 "holdfast info NAME" shows the token. It protects a client that got the lock since you looked.
+A Go program that passes a lock among its calls gives each a token of its own: take the one of info.
 A name that is only kept for a minimum hold (--every, --min-hold) becomes free: nobody holds it.
 
 The holder learns of it at its next renewal, normally within a third of its TTL (5s by

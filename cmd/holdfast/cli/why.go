@@ -112,6 +112,13 @@ func why(r *holdfast.Record, long time.Duration) []string {
 		}
 	default:
 		say("%s has held it %s.", who(held), renews(held))
+		if held.Sticky > 0 {
+			say("It may be idle: its process keeps it for up to %s after each release (Sticky). A request that waits calls it back; one that does not (-n) is refused.",
+				span(held.Sticky))
+		}
+		if held.Tokens > 1 {
+			say("It may use %d tokens: %d, which holdfast break wants, is the largest.", held.Tokens, held.Token)
+		}
 		if d := time.Since(held.Since); d > long {
 			say("That is unusually long (--long %s): its work goes on, or hangs. Look at process %d on %s.",
 				span(long), held.PID, show(held.Host))

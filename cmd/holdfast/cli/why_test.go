@@ -22,6 +22,8 @@ func TestWhy(t *testing.T) {
 	bounded, ending, program := stopped, stopped, stopped
 	bounded.MaxHold, ending.MaxHold = time.Hour, 65*second
 	program.MaxHold, program.Labels = 15*second, map[string]string{"http-session": "a1"}
+	idle := alive
+	idle.Sticky, idle.Tokens = 90*second, 64
 	wants3 := alive
 	wants3.Permits = 3
 	few := func(list ...holdfast.Holder) []holdfast.Holder { return list }
@@ -33,6 +35,9 @@ func TestWhy(t *testing.T) {
 		"free": {holdfast.Record{}, nil, ""},
 		"alive": {holdfast.Record{Kind: "lock", Holders: few(alive)},
 			[]string{"u@h:1 has held it for 1m0s and renewed its lease 2s ago"}, ""},
+		"sticky": {holdfast.Record{Kind: "lock", Holders: few(idle)}, []string{"renewed its lease 2s ago, so it lives",
+			"It may be idle: its process keeps it for up to 1m30s after each release (Sticky)",
+			"It may use 64 tokens: 7, which holdfast break wants, is the largest"}, ""},
 		"unknown": {holdfast.Record{Kind: "lock", Holders: few(unknown)}, []string{"when it renewed last is not known"}, ""},
 		"stopped": {holdfast.Record{Kind: "lock", Holders: few(stopped)},
 			[]string{"has not renewed for 10s of a lease of 15s: it is stopped",
