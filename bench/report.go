@@ -156,7 +156,8 @@ func (r *result) print(w io.Writer) {
 	for _, c := range r.columns {
 		fmt.Fprintf(w, " %s |", c.head)
 	}
-	fmt.Fprintf(w, " interval of %s | spread |\n|---|%s---:|---:|\n", r.columns[0].head, strings.Repeat("---:|", len(r.columns)))
+	fmt.Fprintf(w, " interval of %s | spread |\n", r.columns[0].head)
+	fmt.Fprintf(w, "|---|%s---:|---:|\n", strings.Repeat("---:|", len(r.columns)))
 	for _, row := range r.Rows {
 		fmt.Fprintf(w, "| %s |", row.Library)
 		for _, c := range r.columns {

@@ -165,7 +165,7 @@ var callBacks = []check{
 		}},
 }
 
-// calledBack waits until the grant h is called back, and forgets earlier call-backs.
+// calledBack waits for the next call-back, which has to be of the grant h.
 func (p *peer) calledBack(h driver.Hold, why string) {
 	p.e.Helper()
 	timer := time.NewTimer(patience)

@@ -1,0 +1,123 @@
+package holdfast
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// How an idle grant of Sticky goes back to the store.
+
+// armIdle makes idleOver look after d, unless it is about to look. Called with c.mu held.
+func (k *cohort) armIdle(c *Client, d time.Duration) {
+	switch {
+	case k.armed:
+	case k.idleTimer == nil:
+		k.idleTimer = time.AfterFunc(d, func() { c.idleOver(k) })
+	default:
+		k.idleTimer.Reset(d)
+	}
+	k.armed = true
+}
+
+// idleOver gives the idle grant of k back, if it has been idle for long enough.
+func (c *Client) idleOver(k *cohort) {
+	now := c.coarseNow()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k.armed = false
+	switch {
+	case !k.isIdle():
+	case now < k.idleTill:
+		k.armIdle(c, k.idleTill-now)
+	default:
+		c.leave(k)
+	}
+}
+
+// leave gives the idle grant of k back. Until the store has answered, a call that asked would find its own
+// client's grant in the way: it waits in line, or in giveWay. Called with c.mu held.
+func (c *Client) leave(k *cohort) {
+	l := k.idle
+	c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
+	k.leaving = l.releaseInBackground()
+	c.work.add()
+	go func(t *task) {
+		defer c.work.done()
+		c.await(c.openCtx, t)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.leaveCohort(l)
+	}(k.leaving)
+}
+
+// await waits until t has been answered, as long as an exchange may take.
+func (c *Client) await(ctx context.Context, t *task) {
+	ctx, cancel := context.WithTimeout(ctx, c.limit())
+	defer cancel()
+	select {
+	case <-t.answered:
+	case <-ctx.Done():
+	}
+}
+
+// endIdle ends the idle lease of k, whose grant the caller gives back. Called with c.mu held.
+func (c *Client) endIdle(k *cohort) *Lease {
+	l := k.idle
+	c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
+	c.leaveCohort(l)
+	return l
+}
+
+// usedUp lets the first of the line ask, after the release of l has been answered: see passOn.
+func (l *Lease) usedUp() {
+	if l.kept != notKept {
+		l.c.mu.Lock()
+		l.c.leaveCohort(l)
+		l.c.mu.Unlock()
+	}
+}
+
+// giveWay gives idle grants of l's name back before l asks for the name. own is that of its own cohort,
+// which has ended; nil: it has none. A call that does not wait in the queue lets those arrive that are on
+// their way back.
+func (c *Client) giveWay(ctx context.Context, l, own *Lease) {
+	if own != nil {
+		own.giveBack(ctx)
+	}
+	if c.sticking.Load() == 0 {
+		return
+	}
+	var idle []*Lease
+	var leaving []*task
+	c.mu.Lock()
+	for _, k := range slices.Clone(c.stickies[l.req.Name]) {
+		switch {
+		case k == l.cohort:
+		case k.isIdle():
+			idle = append(idle, c.endIdle(k))
+		case k.leaving != nil && !l.req.Wait:
+			leaving = append(leaving, k.leaving)
+		}
+	}
+	c.mu.Unlock()
+	for _, x := range idle {
+		x.giveBack(ctx)
+	}
+	for _, t := range leaving {
+		c.await(ctx, t)
+	}
+}
+
+// giveBack releases the grant of l, an idle lease that has ended. It waits for one answer. If that leaves
+// the release open, it goes on in the background.
+func (l *Lease) giveBack(ctx context.Context) {
+	bctx, cancel := l.c.bound(ctx)
+	err := l.releaseOnce(bctx)
+	cancel()
+	if l.unanswered || err != nil && !driver.IsOver(err) {
+		l.releaseInBackground()
+	}
+}
