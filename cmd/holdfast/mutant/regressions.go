@@ -130,7 +130,7 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "client-passes-one-token", Bug: "all passes of a grant have one token",
 		Edits: []Edit{{"cohort.go", "	k.next++\n", ""}}}, ".", "TestPassesExclude"},
 	{Mutant{ID: "client-passes-after-sleep", Bug: "a lock is passed on after the machine has slept",
-		Edits: []Edit{{"cohort.go", " && (k.sticks() || c.boot()-k.boot < k.passFor)", ""}}}, ".", "TestSuspendEndsPasses"},
+		Edits: []Edit{{"cohort.go", "c.boot()-k.boot < k.passFor", "c != nil"}}}, ".", "TestSuspendEndsPasses"},
 	{Mutant{ID: "client-passes-a-ticket", Bug: "a lease whose ticket somebody may resume is passed on",
 		Edits: []Edit{{"cohort.go", "l.ticketed || ", ""}}}, ".", "TestPassedLease"},
 	{Mutant{ID: "client-sticky-after-sleep", Bug: "an idle grant is taken after the trust in it has ended",
