@@ -109,8 +109,12 @@ func (a *attempt) goOn(sent time.Duration, reply driver.Reply, err error) (*Hold
 // discard ends a lease that no caller has used. Unlike Release it does not keep the name for a
 // minimum hold.
 func (l *Lease) discard() {
-	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
-		if !l.passOn() {
+	prior := l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased})
+	if g := l.leaveGrant(); g != nil {
+		g.releaseInBackground()
+	}
+	if prior == nil && l.isOwn() {
+		if l.outer == nil && !l.passOn() {
 			l.cancelRequest()
 			l.usedUp()
 		}

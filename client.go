@@ -64,8 +64,9 @@ type Config struct {
 	// Passes is how often in a row the calls of this client may pass a mutex or a write lock among
 	// themselves, without an exchange with the store: at most so often, and for PassFor after the store
 	// has granted it. So other clients wait for so much longer, and for the call that has the lock then.
-	// Each pass has its own, larger fencing token. At most 999; default 512; a negative number turns
-	// passes off, as the option Fair does for one lock. Not every store has them (docs/guarantees.md).
+	// Each pass has its own, larger fencing token. Calls for a read lock share a grant, and its token, if
+	// they wait together or come within PassFor of it. At most 999; default 512; a negative number turns
+	// both off, as the option Fair does for one lock. Not every store has them (docs/guarantees.md).
 	Passes int
 
 	// PassFor is for how long after a grant the lock may be passed on; default 10 ms, and never longer
@@ -126,6 +127,7 @@ type Client struct {
 	cohorts     map[cohortKey]*cohort
 	idleCohorts []*cohort
 	stickies    map[string][]*cohort // those of Sticky, by name
+	readers     map[string][]*cohort // those of readers, by name
 	awake       awake
 	wakeAt      time.Duration // when the watcher looks next
 	looking     bool          // the watcher looks at least once a second, because there is a lease
@@ -228,7 +230,8 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		doubts: doubts{wake: make(chan struct{}, 1)}, waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},
 		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{}, stickies: map[string][]*cohort{},
-		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
+		readers: map[string][]*cohort{},
+		work:    workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 		explaining: make(chan struct{}, maxExplaining),
 	}
 	c.history.c, c.history.keep = c, cfg.History
@@ -323,6 +326,9 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	each(leases, func(l *Lease) {
 		err := l.releaseAtStore(ctx)
+		for _, x := range l.takeReaders() {
+			c.observerCalls.addEnd(func() { c.observer.reportReleased(x, err) })
+		}
 		c.observerCalls.addEnd(func() { c.observer.reportReleased(l, err) })
 	})
 	each(offers, func(l *Lease) { _ = l.releaseOffer(ctx) }) // an offer that was not released expires

@@ -55,6 +55,7 @@ type cohort struct {
 type cohortKey struct {
 	name, info string
 	readWrite  bool
+	mode       driver.Mode
 }
 
 // The bounds of passes, unless Config has others.
@@ -72,11 +73,11 @@ const moreTokens = 64
 // store must keep in a way of its own is: with a minimum hold, or a maximum hold. Called with c.mu held.
 func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 	r := &l.req
-	if !r.Wait && o.sticky == 0 || r.Mode != driver.Exclusive || r.MinHold > 0 || o.maxHold > 0 || o.fair ||
+	if !r.Wait && o.sticky == 0 || r.Mode == driver.Permits || r.MinHold > 0 || o.maxHold > 0 || o.fair ||
 		c.passes == 0 {
 		return nil
 	}
-	key := cohortKey{r.Name, r.Info, r.ReadWrite}
+	key := cohortKey{r.Name, r.Info, r.ReadWrite, r.Mode}
 	k := c.cohorts[key]
 	if k == nil {
 		if n := len(c.idleCohorts); n > 0 {
@@ -86,6 +87,9 @@ func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 		}
 		k.key, k.heard = key, -1
 		c.cohorts[key] = k
+		if k.reads() {
+			c.readers[r.Name] = append(c.readers[r.Name], k)
+		}
 		c.startSticky(k, o.sticky)
 	}
 	return k
@@ -99,7 +103,7 @@ func (c *Client) forgetCohort(k *cohort) {
 	if k.asking || k.current != nil || k.line.n > 0 || k.full && len(c.cohorts) <= maxFull {
 		return
 	}
-	delete(c.cohorts, k.key)
+	c.unlistCohort(k)
 	c.stopSticky(k)
 	if *k = (cohort{timer: k.timer, sticky: sticky{idleTimer: k.idleTimer}}); len(c.idleCohorts) < maxIdleCohorts {
 		c.idleCohorts = append(c.idleCohorts, k)
@@ -114,9 +118,16 @@ func (call attempt) enterCohort() (m *member, granted bool, idle *Lease) {
 	c := l.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if l.req.Mode == driver.Exclusive && call.mayWait {
+		c.partReaders(l.req.Name)
+	}
 	k := c.cohortOf(l, call.o)
 	if l.cohort = k; k == nil {
 		return nil, false, nil
+	}
+	if k.reads() && k.mayJoin(c) {
+		k.current.join(l)
+		return nil, true, nil
 	}
 	if k.isIdle() {
 		if l.takeIdle() {
@@ -126,7 +137,8 @@ func (call attempt) enterCohort() (m *member, granted bool, idle *Lease) {
 		k.asking, l.asks = true, true
 		return nil, false, c.endIdle(k)
 	}
-	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow())) {
+	if !k.asking && (k.reads() || k.line.n == 0 &&
+		(k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow()))) {
 		k.asking, l.asks = true, true
 		return nil, false, nil
 	}
@@ -162,7 +174,7 @@ func (k *cohort) first(t turn) *member {
 // that nobody else of its client competes with needs one.
 func (l *Lease) askForBlock() {
 	k, c := l.cohort, l.c
-	if l.req.Tokens = 1; k == nil {
+	if l.req.Tokens = 1; k == nil || k.reads() {
 		return
 	}
 	c.mu.Lock()
@@ -197,6 +209,9 @@ func (l *Lease) startGrant(token uint64, now time.Duration) {
 		k.holder, k.failure = nil, nil
 		k.boot = l.c.boot()
 		k.passFor = min(l.c.passFor, l.session.ttl/10)
+		if k.reads() { // they share it when it is a lease: startLease
+			return
+		}
 		if k.stick > 0 {
 			k.startStick(l)
 		}

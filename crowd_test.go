@@ -20,6 +20,7 @@ type crowd struct {
 	store *memlock.Store
 	seed  uint64
 	tries bool          // some calls do not wait
+	reads int           // all but one in so many read; 0: none
 	rest  time.Duration // the longest pause of a call between two leases
 
 	mu  sync.Mutex
@@ -69,21 +70,28 @@ func (w *crowd) pause(most time.Duration) time.Duration {
 }
 
 // contend lets calls take turns with the users, and each call lock the name so many times. Whatever they
-// do, one has the lock, tokens grow, and the store has given each of them out. It returns the number of
+// do, one has the lock, or readers have it, tokens grow, and the store has given each of them out. It returns the number of
 // leases, and how many of them were not the first of their grant.
 func (w *crowd) contend(t *testing.T, users []user, calls, times int) (leases, passed int) {
 	t.Helper()
 	var mu sync.Mutex
-	inside, last, grants := 0, uint64(0), map[uint64]bool{}
+	inside, readers, last, lastWrite, grants := 0, 0, uint64(0), uint64(0), map[uint64]bool{}
 	round := func(u user) {
 		ctx, cancel := t.Context(), func() {}
 		if w.chance(4) {
 			ctx, cancel = context.WithTimeout(ctx, w.pause(20*time.Millisecond))
 		}
 		m := u.c.Mutex("x", u.opts...)
-		lock, refused := m.Lock, func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+		reads, lock, try := w.reads > 0 && !w.chance(w.reads), m.Lock, m.TryLock
+		if w.reads > 0 {
+			rw := u.c.RWMutex("x", u.opts...)
+			if lock, try = rw.Lock, rw.TryLock; reads {
+				lock, try = rw.RLock, rw.TryRLock
+			}
+		}
+		refused := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 		if w.tries && w.chance(5) {
-			lock, refused = m.TryLock, func(err error) bool {
+			lock, refused = try, func(err error) bool {
 				return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrHeld) ||
 					errors.Is(err, holdfast.ErrUncertain)
 			}
@@ -98,8 +106,17 @@ func (w *crowd) contend(t *testing.T, users []user, calls, times int) (leases, p
 		}
 		r := must(w.store.Inspect(context.Background(), "x"))(t)
 		mu.Lock()
-		if inside++; inside != 1 || l.Token() <= last || l.Token() > r.Token {
-			t.Errorf("seed %d: %d inside, token %d after %d; given out up to %d", w.seed, inside, l.Token(), last, r.Token)
+		inside++
+		before := last // a writer's token is the largest so far, a reader's larger than those of writers
+		if reads {
+			readers++
+			before = lastWrite
+		} else {
+			lastWrite = l.Token()
+		}
+		if inside != max(readers, 1) || l.Token() <= before || l.Token() > r.Token {
+			t.Errorf("seed %d: %d inside, %d of them read, token %d after %d; given out up to %d", w.seed, inside, readers,
+				l.Token(), before, r.Token)
 		}
 		last = max(last, l.Token())
 		if leases++; grants[l.GrantToken()] {
@@ -114,7 +131,9 @@ func (w *crowd) contend(t *testing.T, users []user, calls, times int) (leases, p
 			time.Sleep(2 * ttl)
 		}
 		mu.Lock()
-		inside--
+		if inside--; reads {
+			readers--
+		}
 		mu.Unlock()
 		if w.chance(20) {
 			err = l.ReleaseNow()

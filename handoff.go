@@ -80,7 +80,8 @@ func parseTicket(s string) (*ticket, error) {
 // adopted is closed when another client has adopted the grant, or the grant has ended in another
 // way; the client notices that within a third of the TTL. Until then keep the client open: Close
 // releases the lock. Release ends an offer that nobody has adopted, and with it the grant; it
-// returns ErrReleased if somebody has. A borrowed lease cannot be handed off (ErrInvalid).
+// returns ErrReleased if somebody has. ErrInvalid for a borrowed lease, and for a read lease whose grant
+// other calls of the client share (Config.Passes); with the option Fair each has its own.
 func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error) {
 	const op = "hand off"
 	if err := l.usable(op); err != nil {
@@ -94,36 +95,37 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 		e := err.(*Error)
 		return fail(e.Reason, e.Err)
 	}
-	if l.outer != nil {
-		return fail("", fmt.Errorf("%w: the lease is borrowed; hand off the one that it was borrowed from", ErrInvalid))
-	}
-	o := &offer{l: l, adopted: make(chan struct{})}
 	why := &Error{Op: "use", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
 	// One step: the lease ends for Downgrade and for borrowers, and becomes an offer for renewals
 	// and for the end of the session.
 	c.mu.Lock()
+	g, bad := l.wholeGrant(op)
 	switch {
 	case l.ended != nil:
 		defer c.mu.Unlock()
 		return fail(l.ended.Reason, l.ended.Err)
+	case bad != nil:
+		c.mu.Unlock()
+		return fail("", bad)
 	case c.closed:
 		c.mu.Unlock()
 		return fail("", ErrClosed)
 	case l.session.over():
 		c.mu.Unlock()
 		why := lost("use", &l.req, ReasonSession)
-		c.endLost(l, why)
+		c.endLost(g, why)
 		return fail(why.Reason, why.Err)
 	}
-	c.offers[l] = o
-	toCancel := c.endTree(l, why, nil)
-	c.leaveCohort(l)
+	o := &offer{l: g, adopted: make(chan struct{})}
+	c.offers[g] = o
+	toCancel := c.endTree(g, why, nil)
+	c.leaveCohort(g)
 	c.mu.Unlock()
 	cancelAll(toCancel, why)
 	l.recordEnd(HistoryHandedOff, "", !l.pushed, c.coarseNow())
 	c.observer.reportHandOff(l)
-	if l.latest != forever { // the store may end the grant before the keeper renews it next
-		c.startTask(l.req.Name, false, l.renewOffer)
+	if g.latest != forever { // the store may end the grant before the keeper renews it next
+		c.startTask(l.req.Name, false, g.renewOffer)
 	}
 	return l.ticket().String(), o.adopted, nil
 }
@@ -143,7 +145,8 @@ func (l *Lease) ticket() *ticket {
 // sends nothing to the store. Release then gives the lock back to the store, and does not pass it on to
 // another call of the client (Config.Passes). A resumed or adopted lease has another ticket: store that again.
 //
-// Errors: ErrLost or ErrReleased if the lease has ended, ErrInvalid if it is borrowed.
+// Errors: ErrLost or ErrReleased if the lease has ended; ErrInvalid if it is borrowed, or if other calls
+// share its grant, as for HandOff.
 func (l *Lease) Ticket() (string, error) {
 	const op = "ticket"
 	if err := l.usable(op); err != nil {
@@ -152,16 +155,18 @@ func (l *Lease) Ticket() (string, error) {
 	if err := l.Err(); err != nil { // also notices an expiry
 		return "", l.endedError(op, err.(*Error))
 	}
-	if l.outer != nil {
-		return "", &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf(
-			"%w: the lease is borrowed; use the one that it was borrowed from", ErrInvalid)}
-	}
 	l.c.mu.Lock()
+	g, bad := l.wholeGrant("use")
 	ended := l.ended
-	l.ticketed = true // in one step with the look at ended: it has not been passed on
+	if bad == nil {
+		g.ticketed = true // in one step with the look at ended: it has not been passed on
+	}
 	l.c.mu.Unlock()
-	if ended != nil {
+	switch {
+	case ended != nil:
 		return "", l.endedError(op, ended)
+	case bad != nil:
+		return "", &Error{Op: op, Name: l.req.Name, Err: bad}
 	}
 	return l.ticket().String(), nil
 }

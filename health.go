@@ -40,9 +40,11 @@ func (c *Client) Held() []HeldLock {
 	now := c.now()
 	c.mu.Lock()
 	all := make([]HeldLock, 0, len(c.leases))
-	for _, l := range c.leases {
-		if l.outer == nil && l.kept != idleGrant && l.until > now {
-			all = append(all, HeldLock{l.op, l.req.Name, modeOf(l.req.Mode), l.req.N, l.token, l.since, l.until - now})
+	for _, own := range c.leases {
+		for l := range own.callers() {
+			if until := min(l.until, own.until); until > now {
+				all = append(all, HeldLock{l.op, l.req.Name, modeOf(l.req.Mode), l.req.N, l.token, l.since, until - now})
+			}
 		}
 	}
 	c.mu.Unlock()
@@ -114,13 +116,16 @@ func (c *Client) Health() Health {
 		oldest = min(oldest, a.began)
 	}
 	h.WaitedFor = now - oldest
-	for _, l := range c.leases {
-		if l.outer != nil || l.kept == idleGrant || l.until <= now {
-			continue
-		}
-		h.HeldFor = max(h.HeldFor, time.Since(l.since))
-		if h.Held++; h.Held == 1 || l.until-now < h.Left {
-			h.Left = l.until - now
+	for _, own := range c.leases {
+		for l := range own.callers() {
+			until := min(l.until, own.until)
+			if until <= now {
+				continue
+			}
+			h.HeldFor = max(h.HeldFor, time.Since(l.since))
+			if h.Held++; h.Held == 1 || until-now < h.Left {
+				h.Left = until - now
+			}
 		}
 	}
 	for _, q := range []*callQueue{&c.logCalls, &c.observerCalls, &c.exchangeCalls} {

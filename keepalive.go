@@ -245,6 +245,11 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	}
 	l.since, l.latest = time.Now(), forever
 	l.startGrant(token, now)
+	c.answered = max(c.answered, proof)
+	if l.cohort != nil && l.cohort.reads() {
+		l.shareGrant(trusted)
+		return true
+	}
 	if o.maxHold > 0 {
 		l.latest = now + o.maxHold
 	}
@@ -253,7 +258,6 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	}
 	l.extend(trusted)
 	c.watchLease(l)
-	c.answered = max(c.answered, proof)
 	return true
 }
 

@@ -37,7 +37,7 @@ type Lease struct {
 	token      uint64 // of the block of tokens of its grant
 	grantToken uint64 // by which the store knows the grant: the last of the block
 	since      time.Time
-	outer      *Lease        // the lease that this one was borrowed from; nil: none
+	outer      *Lease        // the lease that this one was borrowed from, or the shared grant; nil: none
 	maxHold    time.Duration // of the options; 0: none
 	latest     time.Duration // when MaxHold ends it, on c.now; forever without MaxHold
 	reducing   sync.Mutex    // held by ReleasePermits
@@ -49,6 +49,7 @@ type Lease struct {
 	asks          bool // it is the asker of its cohort; written by others only while it is in the line
 	releaseCalled bool
 	keepsNothing  bool // ReleaseNow has ended it
+	leftGrant     bool // of a reader: it does not share the grant any more
 	ticketed      bool // Ticket has named its grant to somebody who may resume it
 	kept          kept // by Sticky; not written once the lease has begun
 
@@ -59,7 +60,8 @@ type Lease struct {
 	ended     *Error        // why it ended; nil while it is valid
 	done      chan struct{} // made on demand
 	cancels   contexts
-	inner     map[*Lease]struct{}      // leases that were borrowed from this one
+	inner     map[*Lease]struct{}      // leases that were borrowed from this one, or share its grant
+	readers   int                      // of a shared grant: those that have not left it
 	notice    *Notice                  // who has asked for its release; nil: nobody
 	onRevoke  map[*revocation]struct{} // told when somebody asks
 	granted   *grantEntry              // of its grant, for the history; nil: none, or the history has its end
@@ -272,14 +274,26 @@ func (l *Lease) release(now bool) (report bool, err error) {
 		err := l.releaseAtStore(context.Background())
 		l.usedUp()
 		return true, err
+	case prior == nil && l.outer.kept == sharedGrant:
+		if g := l.leaveGrant(); g != nil {
+			return true, g.releaseAtStore(context.Background())
+		}
+		return true, nil
 	case prior == nil:
 		return false, nil
 	case first && prior.Reason == ReasonHandedOff:
+		if g := l.shared(); g != nil {
+			l = g
+		}
 		return false, l.releaseOffer(context.Background())
 	case first && errors.Is(prior, ErrLost) && l.outer == nil:
 		// We no longer trust the lease, but the store may hold the name until the TTL. The
 		// caller has finished, so free it now.
 		l.releaseInBackground()
+	case first && errors.Is(prior, ErrLost):
+		if g := l.leaveGrant(); g != nil {
+			g.releaseInBackground()
+		}
 	}
 	if errors.Is(prior, ErrLost) {
 		l.awaitExplanation()

@@ -73,9 +73,10 @@ func MinHold(d time.Duration) Option {
 // at the store before f returns.
 func RetryFailed() Option { return func(o *options) { o.retryFailed = true } }
 
-// Fair gives a mutex or a write lock back to the store at every release. All calls for it are served in
-// the order in which they reached the store, whichever client they belong to. Without this option the
-// calls of one client may pass it among themselves for a short time: see Config.Passes.
+// Fair gives a lock back to the store at every release. All calls for it are served in the order in
+// which they reached the store, whichever client they belong to, and each has a grant of its own.
+// Without this option the calls of one client may pass a mutex or a write lock among themselves for a
+// short time, and share a read lock: see Config.Passes.
 func Fair() Option { return func(o *options) { o.fair = true } }
 
 // Sticky keeps the grant of a mutex with this client for d after each Release. Until then the next Lock

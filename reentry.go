@@ -170,6 +170,9 @@ func (l *Lease) Downgrade() error {
 	ended, bad := l.ended, ""
 	switch {
 	case ended != nil:
+	case l.shared() != nil: // it is a read lease already
+		c.mu.Unlock()
+		return nil
 	case l.req.Mode == driver.Permits:
 		bad = "the permits of a semaphore have no read mode"
 	case l.outer != nil:

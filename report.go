@@ -87,7 +87,7 @@ func (k *lock) takeObserved(ctx context.Context, op string, wait bool) (l *Lease
 			w.Outcome = OutcomeTimeout
 		}
 		c.observer.WaitEnded(ctx, *w)
-	case l.outer != nil:
+	case !l.isOwn():
 		w.Outcome = OutcomeGranted // borrowed: no wait of its own
 	}
 	return l, err
@@ -165,7 +165,7 @@ func (o *Observer) observesReleases() bool {
 // reportReleased calls the Observer about a lease that has been released. Both fields are called,
 // also if the first one panics.
 func (o *Observer) reportReleased(l *Lease, err error) {
-	if l.kept == idleGrant || !o.observesReleases() {
+	if l.kept >= idleGrant || !o.observesReleases() {
 		return
 	}
 	held := time.Since(l.since)
@@ -190,7 +190,7 @@ func (o *Observer) reportLost(l *Lease, why *Error, at time.Duration) {
 	if o.Lost != nil {
 		l.c.observerCalls.addEnd(func() { o.Lost(l.req.Name, l.token, why.Reason) })
 	}
-	if o.LeaseEnded != nil && l.outer == nil {
+	if o.LeaseEnded != nil && l.isOwn() {
 		e := l.leaseEnd(max(at-l.since.Sub(l.c.start), 0), why.Reason, why)
 		l.c.observerCalls.addEnd(func() { o.LeaseEnded(e) })
 	}

@@ -125,7 +125,7 @@ func (l *Lease) markRevoked(n *Notice) {
 			r.signal()
 		}
 		l.onRevoke = nil
-		if o := l.c.observer; o != nil && o.Revoked != nil && l.outer == nil {
+		if o := l.c.observer; o != nil && o.Revoked != nil && l.isOwn() {
 			l.c.observerCalls.add(func() { o.Revoked(l.req.Name, l.token, *n) })
 		}
 	}

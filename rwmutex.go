@@ -8,8 +8,9 @@ import (
 
 // RWMutex is a lock that one writer has at a time, or any number of readers. It is served in strict
 // order of arrival. Readers that come after a waiting writer wait behind it, so writers do not
-// starve; readers next to each other in the queue are let in together. A Mutex of the same name is
-// the same lock, held for writing. A store without read/write locks refuses it with ErrInvalid
+// starve; readers next to each other in the queue are let in together. Readers of one client share a
+// grant, which those that come within Config.PassFor of it may join, whoever waits. A Mutex of the same
+// name is the same lock, held for writing. A store without read/write locks refuses it with ErrInvalid
 // (docs/guarantees.md has the stores). It is a value without state and safe for concurrent use.
 //
 // A write lease can become a read lease: see Lease.Downgrade. The reverse is an ErrUpgrade where
@@ -43,8 +44,8 @@ func (m *RWMutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.part().do(ctx, "lock", f)
 }
 
-// RLock waits until it holds m for reading. Each reader has a lease and a token of its own;
-// otherwise as Mutex.Lock.
+// RLock waits until it holds m for reading. Each reader has a lease of its own. Readers of one client that
+// share a grant have the same token (Config.Passes). Otherwise as Mutex.Lock.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.reader().take(ctx, "read lock", true)
 }

@@ -59,14 +59,15 @@ func (k *cohort) pace(n int, now time.Duration) int {
 // maxFull is how many unused cohorts a client keeps, so that their next grant has a block of the right size.
 const maxFull = 1024
 
-// kept says what Sticky has to do with a lease.
+// kept says what Sticky has to do with a lease, or that it is a shared grant.
 type kept uint8
 
 const (
-	notKept   kept = iota
-	mayBeKept      // the option is set
-	freeGrant      // and the first answer to its request was the grant
-	idleGrant      // it stands for a grant that no call has
+	notKept     kept = iota
+	mayBeKept        // the option is set
+	freeGrant        // and the first answer to its request was the grant
+	idleGrant        // it stands for a grant that no call has
+	sharedGrant      // it stands for a grant that readers share: cohort_shared.go
 )
 
 func (o *options) kept() kept {

@@ -160,8 +160,12 @@ func (c *Client) cancelAndReport(over []endedLease) {
 // afterLoss follows the end of a lease that was lost, when its contexts have been cancelled. The store
 // still has the grant if only MaxHold has ended it.
 func (c *Client) afterLoss(l *Lease, why *Error) {
-	if why.Reason == ReasonMaxHold && l.outer == nil {
-		l.releaseInBackground()
+	if why.Reason == ReasonMaxHold {
+		if l.outer == nil {
+			l.releaseInBackground()
+		} else if g := l.leaveGrant(); g != nil {
+			g.releaseInBackground()
+		}
 	}
 	c.mu.Lock()
 	c.leaveCohort(l)
@@ -187,10 +191,20 @@ func (c *Client) afterLoss(l *Lease, why *Error) {
 // reportLoss reports a loss that the client noticed at at, on coarseNow.
 func (c *Client) reportLoss(l *Lease, why *Error, at time.Duration) {
 	args := []any{"lock", l.req.Name, "token", l.token, "reason", string(why.Reason), "err", why.Err}
+	readers := l.takeReaders()
+	if len(readers) > 0 {
+		args = append(args, "readers", len(readers))
+	}
 	if why.Notice != nil {
 		args = append(args, "by", why.Notice.String())
 	}
 	c.warn("holdfast: lease lost", args...)
+	if l.kept == sharedGrant {
+		for _, r := range readers {
+			c.observer.reportLost(r, why, at)
+		}
+		return
+	}
 	l.recordEnd(HistoryLost, string(why.Reason), false, at)
 	c.observer.reportLost(l, why, at)
 }
@@ -207,7 +221,7 @@ func (c *Client) endTree(l *Lease, why *Error, toCancel []contexts) []contexts {
 	if l.index >= 0 {
 		heap.Remove(&c.leases, l.index)
 	}
-	if l.outer != nil {
+	if l.outer != nil && l.outer.ended == nil {
 		delete(l.outer.inner, l)
 	}
 	if l.done != nil {
@@ -218,7 +232,9 @@ func (c *Client) endTree(l *Lease, why *Error, toCancel []contexts) []contexts {
 	for b := range l.inner {
 		toCancel = c.endTree(b, why, toCancel)
 	}
-	l.inner = nil
+	if l.kept != sharedGrant { // its readers are still to be told
+		l.inner = nil
+	}
 	if l.cancels != nil {
 		toCancel = append(toCancel, l.cancels)
 		l.cancels = nil

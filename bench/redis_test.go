@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
@@ -72,6 +73,28 @@ func TestRedisson(t *testing.T) {
 		}
 		if m["violations"] != 0 || m["n"] == 0 || m["calls"] < 4 || m["p50"] <= 0 {
 			t.Errorf("%d clients: %v", n, m)
+		}
+	}
+}
+
+// TestSharing: readers of one client need few commands, and two each if they do not share.
+func TestSharing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test starts a redis-server")
+	}
+	srv, err := startServer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.stop()
+	b := &testbed{server: srv, dir: t.TempDir(), duration: duration()}
+	for _, s := range sharingScenarios()[0].subjects {
+		m, err := s.run(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shared := !strings.HasSuffix(s.name, "-fair"); shared != (m["sent"] < 0.5) || !shared && m["sent"] < 1.9 {
+			t.Errorf("%s: %v", s.name, m)
 		}
 	}
 }

@@ -51,7 +51,8 @@ type testbed struct {
 func scenarios() []scenario {
 	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(), quorumScenarios(),
 		heldScenarios(), idleScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB),
-		sqlScenarios(postgreSQL), scaleScenarios(), cliScenarios(), maxHoldScenarios())
+		sqlScenarios(postgreSQL), scaleScenarios(), sharingScenarios(), cliScenarios(),
+		maxHoldScenarios())
 }
 
 // site is where client i of a measurement is opened.

@@ -1,0 +1,174 @@
+package holdfast
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Readers of one client share a grant. A cohort of them has an asker and a line, as any other. When the
+// asker is granted, a lease that no caller has stands for the grant: the shared grant. The asker and all
+// calls of the line are its readers, and so is each call that comes within PassFor of the grant. A
+// reader's lease is like one that was borrowed from the shared grant: it has the same token and ends no
+// later. The store has one record, which the last reader gives back.
+//
+//	a call comes              it joins the present grant, or the line of the asker; else it is the asker
+//	the asker is granted      the line joins the grant
+//	the time is over          the next call asks for another grant; the present one goes on
+//	a call for writing comes  calls for reading that come later are of another cohort: they get neither
+//	                          the present grant nor the asker's place, which are before the writer
+//	the last reader leaves    the grant goes back
+//	the grant is lost         so are the leases of all readers; it goes back when each has called Release
+//
+// So a writer of another process that waits while a client asks is delayed by readers that come up to
+// PassFor later.
+
+// reads reports whether k is a cohort of readers.
+func (k *cohort) reads() bool { return k.key.mode == driver.Shared }
+
+// shareGrant makes l, whose request has been granted, the first reader of its grant, and lets in the
+// line. Called with c.mu held.
+func (l *Lease) shareGrant(trusted time.Duration) {
+	c, k := l.c, l.cohort
+	g := &Lease{c: c, session: l.session, op: l.op, req: l.req, number: l.number, token: l.token,
+		grantToken: l.grantToken, since: l.since, latest: forever, unanswered: l.unanswered, pushed: l.pushed,
+		kept: sharedGrant, cohort: k, index: -1, inner: map[*Lease]struct{}{}}
+	g.extend(trusted)
+	c.watchLease(g)
+	k.current = g
+	l.unanswered, l.pushed = false, false
+	g.join(l)
+	for m := k.line.head; m != nil; m = k.line.head {
+		g.join(m.l)
+		k.first(turn{passed: true})
+	}
+}
+
+// join makes l a reader of g, a shared grant. Called with c.mu held.
+func (g *Lease) join(l *Lease) {
+	l.outer, l.session, l.number, l.req.ID, l.req.Info = g, g.session, g.number, g.req.ID, g.req.Info
+	l.token, l.grantToken, l.since, l.latest = g.token, g.grantToken, time.Now(), forever
+	l.extend(forever)
+	g.inner[l] = struct{}{}
+	g.readers++
+}
+
+// mayJoin reports whether a call may join the present grant of k, a cohort of readers. Called with c.mu
+// held.
+func (k *cohort) mayJoin(c *Client) bool {
+	g := k.current
+	if g == nil || g.ended != nil || g.notice != nil || g.ticketed || c.closed || g.session.over() {
+		return false
+	}
+	now := c.coarseNow()
+	return now < g.trusted && now-k.began < k.passFor && c.boot()-k.boot < k.passFor
+}
+
+// partReaders makes calls for reading that come from now on a cohort of their own: a call for writing has
+// come. Called with c.mu held.
+func (c *Client) partReaders(name string) {
+	for _, k := range c.readers[name] {
+		delete(c.cohorts, k.key)
+	}
+	delete(c.readers, name)
+}
+
+// unlistCohort makes calls that come from now on form another cohort than k. Called with c.mu held.
+func (c *Client) unlistCohort(k *cohort) {
+	if c.cohorts[k.key] != k {
+		return // as partReaders has left it
+	}
+	delete(c.cohorts, k.key)
+	if !k.reads() {
+		return
+	}
+	name := k.key.name
+	all := slices.DeleteFunc(c.readers[name], func(x *cohort) bool { return x == k })
+	if c.readers[name] = all; len(all) == 0 {
+		delete(c.readers, name)
+	}
+}
+
+// shared returns the shared grant that l is a reader of; nil: none.
+func (l *Lease) shared() *Lease {
+	if l.outer != nil && l.outer.kept == sharedGrant {
+		return l.outer
+	}
+	return nil
+}
+
+// leaveGrant notes that l is over, if it is a reader. If it was the last one, leaveGrant returns the shared
+// grant, which has ended: the caller gives it back.
+func (l *Lease) leaveGrant() *Lease {
+	g := l.shared()
+	if g == nil {
+		return nil
+	}
+	c := l.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.leftGrant {
+		return nil
+	}
+	l.leftGrant = true
+	if g.readers--; g.readers > 0 {
+		return nil
+	}
+	if g.ended == nil {
+		c.endTree(g, &Error{Op: "use", Name: g.req.Name, Err: ErrReleased}, nil)
+		c.leaveCohort(g)
+	}
+	return g
+}
+
+// takeReaders returns the leases that ended with l, a shared grant; none for any other lease.
+func (l *Lease) takeReaders() []*Lease {
+	if l.kept != sharedGrant {
+		return nil
+	}
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	readers := slices.SortedFunc(maps.Keys(l.inner), func(a, b *Lease) int { return a.since.Compare(b.since) })
+	l.inner = nil
+	return readers
+}
+
+// callers yields the leases of callers that l stands for: its readers, l itself, or none if it is borrowed or idle.
+// Called with c.mu held.
+func (l *Lease) callers() iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		switch {
+		case l.kept == sharedGrant:
+			for r := range l.inner {
+				if !yield(r) {
+					return
+				}
+			}
+		case l.kept != idleGrant && l.outer == nil:
+			yield(l)
+		}
+	}
+}
+
+// isOwn reports whether l is a lease of a caller that was not borrowed from another one.
+func (l *Lease) isOwn() bool { return l.kept != sharedGrant && (l.outer == nil || l.shared() != nil) }
+
+// wholeGrant returns the lease that stands for l's grant at the store, and why that cannot be given to
+// somebody else: op says how. Called with c.mu held.
+func (l *Lease) wholeGrant(op string) (*Lease, error) {
+	switch g := l.shared(); {
+	case g == nil && l.outer != nil:
+		return nil, fmt.Errorf("%w: the lease is borrowed; %s the one that it was borrowed from", ErrInvalid, op)
+	case g == nil:
+		return l, nil
+	case g.readers > 1:
+		return nil, fmt.Errorf("%w: %d calls of this client read under one grant; with the option Fair each has its own",
+			ErrInvalid, g.readers)
+	default:
+		return g, nil
+	}
+}

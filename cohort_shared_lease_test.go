@@ -1,0 +1,186 @@
+package holdfast_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// sharing is two leases of a client under one grant.
+type sharing struct {
+	store   *memlock.Store
+	c       *holdfast.Client
+	a, b    *holdfast.Lease
+	revoked *atomic.Int64 // leases of which the Observer was told that an operator asks for their release
+}
+
+func newSharing(t *testing.T) *sharing {
+	t.Helper()
+	s := &sharing{store: memlock.New(), revoked: new(atomic.Int64)}
+	s.c = client(t, s.store, &holdfast.Config{Observer: &holdfast.Observer{
+		Revoked: func(string, uint64, holdfast.Notice) { s.revoked.Add(1) },
+	}})
+	both := reads(t, s.c, 2)
+	s.a, s.b = acquired(t, "a reader", both[0]), acquired(t, "a reader", both[1])
+	records(t, s.store, 1, 0)
+	return s
+}
+
+// The lease of a reader that shares a grant is one like any other, as far as that can be.
+func TestSharedLease(t *testing.T) {
+	each := map[string]func(*testing.T, *sharing){
+		"handed off while others read": func(t *testing.T, s *sharing) {
+			if _, _, err := s.a.HandOff(); !errors.Is(err, holdfast.ErrInvalid) {
+				t.Errorf("HandOff = %v; want ErrInvalid", err)
+			}
+			if _, err := s.b.Ticket(); !errors.Is(err, holdfast.ErrInvalid) {
+				t.Errorf("Ticket = %v; want ErrInvalid", err)
+			}
+			release(t, s.a)
+			release(t, s.b)
+		},
+		"handed off by the last": func(t *testing.T, s *sharing) {
+			release(t, s.a)
+			text, adopted, err := s.b.HandOff()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !errors.Is(s.b.Err(), holdfast.ErrReleased) {
+				t.Errorf("after HandOff: %v", s.b.Err())
+			}
+			time.Sleep(3 * ttl)
+			l := must(client(t, s.store, nil).Adopt(t.Context(), text))(t)
+			time.Sleep(ttl)
+			<-adopted
+			if l.Token() != s.b.Token() || l.Err() != nil {
+				t.Errorf("adopted with token %d, %v; want %d", l.Token(), l.Err(), s.b.Token())
+			}
+			release(t, l)
+		},
+		"an offer that is released": func(t *testing.T, s *sharing) {
+			release(t, s.a)
+			if _, _, err := s.b.HandOff(); err != nil {
+				t.Fatal(err)
+			}
+			release(t, s.b)
+		},
+		"nobody joins a grant with a ticket": func(t *testing.T, s *sharing) {
+			release(t, s.a)
+			text := must(s.b.Ticket())(t)
+			own := acquired(t, "a reader", reads(t, s.c, 1)[0])
+			records(t, s.store, 2, 0)
+			l := must(client(t, s.store, nil).Resume(t.Context(), text))(t)
+			if err := s.b.Release(); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("Release of a lease that was resumed elsewhere: %v", err)
+			}
+			release(t, own)
+			release(t, l)
+		},
+		"extended": func(t *testing.T, s *sharing) {
+			if err := s.a.Extend(time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if left := s.a.Left(); left != time.Second {
+				t.Errorf("%v left; want 1s", left)
+			}
+			ctx := s.a.Context(t.Context())
+			<-ctx.Done()
+			isLost(t, s.a.Err(), holdfast.ReasonMaxHold)
+			if s.b.Err() != nil {
+				t.Errorf("the other reader: %v", s.b.Err())
+			}
+			if h := s.c.Held(); len(h) != 1 {
+				t.Errorf("held: %v", h)
+			}
+			records(t, s.store, 1, 0)
+			if err := s.b.Extend(time.Second); err != nil {
+				t.Fatal(err)
+			}
+			<-s.b.Done()
+			synctest.Wait() // the last one has ended, so the grant goes back
+		},
+		"downgraded": func(t *testing.T, s *sharing) {
+			if err := s.a.Downgrade(); err != nil {
+				t.Error(err)
+			}
+			release(t, s.a)
+			if err := s.a.Downgrade(); !errors.Is(err, holdfast.ErrReleased) {
+				t.Errorf("Downgrade after Release: %v", err)
+			}
+			release(t, s.b)
+		},
+		"asked for": func(t *testing.T, s *sharing) {
+			if err := client(t, s.store, nil).Revoke(t.Context(), "x", s.a.GrantToken(), "please"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(ttl)
+			synctest.Wait()
+			if s.a.Revocation() == nil || s.b.Revocation() == nil || s.revoked.Load() != 2 {
+				t.Errorf("the readers do not know: %v, %v; %d were told", s.a.Revocation(), s.b.Revocation(), s.revoked.Load())
+			}
+			release(t, s.a)
+			release(t, s.b)
+		},
+		"lent": func(t *testing.T, s *sharing) {
+			ctx := s.a.Context(t.Context())
+			inner := must(s.c.RWMutex("x", holdfast.Reentrant()).RLock(ctx))(t)
+			if _, err := s.c.RWMutex("x").Lock(ctx); !errors.Is(err, holdfast.ErrUpgrade) {
+				t.Errorf("Lock under a read lease: %v", err)
+			}
+			release(t, s.b)
+			release(t, inner)
+			if s.a.Err() != nil {
+				t.Errorf("after a borrowed lease: %v", s.a.Err())
+			}
+			inner = must(s.c.RWMutex("x", holdfast.Reentrant()).RLock(ctx))(t)
+			release(t, s.a)
+			if inner.Err() == nil {
+				t.Error("the borrowed lease goes on")
+			}
+		},
+		"the session ends": func(t *testing.T, s *sharing) {
+			if err := s.c.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.a.Ticket(); !errors.Is(err, holdfast.ErrReleased) {
+				t.Errorf("Ticket after Close: %v", err)
+			}
+		},
+	}
+	for name, f := range each {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSharing(t)
+				f(t, s)
+				records(t, s.store, 0, 0)
+			})
+		})
+	}
+}
+
+// Nobody joins a grant whose release an operator has asked for.
+func TestNobodyJoinsAnAskedGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, &holdfast.Config{PassFor: ttl / 10})
+		time.Sleep(ttl/3 - time.Millisecond) // the client reads requests after each renewal
+		r := acquired(t, "a reader", reads(t, c, 1)[0])
+		if err := client(t, store, nil).Revoke(t.Context(), "x", r.Token(), "please"); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the request", 0, ttl/20, func() {
+			for r.Revocation() == nil {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		next := acquired(t, "a reader", reads(t, c, 1)[0])
+		records(t, store, 2, 0)
+		release(t, r)
+		release(t, next)
+	})
+}
