@@ -64,9 +64,9 @@ type Config struct {
 	// Passes is how often in a row the calls of this client may pass a mutex or a write lock among
 	// themselves, without an exchange with the store: at most so often, and for PassFor after the store
 	// has granted it. So other clients wait for so much longer, and for the call that has the lock then.
-	// Each pass has its own, larger fencing token. Calls for a read lock share a grant, and its token, if
-	// they wait together or come within PassFor of it. At most 999; default 512; a negative number turns
-	// both off, as the option Fair does for one lock. Not every store has them (docs/guarantees.md).
+	// Each pass has its own, larger fencing token. Calls that wait together for a read lock share a grant,
+	// and its token. At most 999; default 512; a negative number turns both off, as the option Fair does
+	// for one lock. Not every store has them (docs/guarantees.md).
 	Passes int
 
 	// PassFor is for how long after a grant the lock may be passed on; default 10 ms, and never longer

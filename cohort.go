@@ -125,10 +125,6 @@ func (call attempt) enterCohort() (m *member, granted bool, idle *Lease) {
 	if l.cohort = k; k == nil {
 		return nil, false, nil
 	}
-	if k.reads() && k.mayJoin(c) {
-		k.current.join(l)
-		return nil, true, nil
-	}
 	if k.isIdle() {
 		if l.takeIdle() {
 			return nil, true, nil
@@ -137,8 +133,7 @@ func (call attempt) enterCohort() (m *member, granted bool, idle *Lease) {
 		k.asking, l.asks = true, true
 		return nil, false, c.endIdle(k)
 	}
-	if !k.asking && (k.reads() || k.line.n == 0 &&
-		(k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow()))) {
+	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow())) {
 		k.asking, l.asks = true, true
 		return nil, false, nil
 	}
@@ -207,11 +202,12 @@ func (l *Lease) startGrant(token uint64, now time.Duration) {
 		l.asks = false
 		k.asking, k.current, k.next, k.last, k.began, k.passes = false, l, l.token+1, token, now, 0
 		k.holder, k.failure = nil, nil
-		k.boot = l.c.boot()
-		k.passFor = min(l.c.passFor, l.session.ttl/10)
-		if k.reads() { // they share it when it is a lease: startLease
+		if k.reads() { // startLease lets in the line
+			k.current = nil
 			return
 		}
+		k.boot = l.c.boot()
+		k.passFor = min(l.c.passFor, l.session.ttl/10)
 		if k.stick > 0 {
 			k.startStick(l)
 		}

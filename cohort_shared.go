@@ -10,22 +10,21 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Readers of one client share a grant. A cohort of them has an asker and a line, as any other. When the
-// asker is granted, a lease that no caller has stands for the grant: the shared grant. The asker and all
-// calls of the line are its readers, and so is each call that comes within PassFor of the grant. A
-// reader's lease is like one that was borrowed from the shared grant: it has the same token and ends no
-// later. The store has one record, which the last reader gives back.
+// Readers of one client that wait together share a grant. A cohort of them has an asker and a line, as any
+// other. When the asker is granted, a lease that no caller has stands for the grant: the shared grant. The
+// asker and all calls of the line are its readers. A reader's lease is like one that was borrowed from the
+// shared grant: it has the same token and ends no later. The store has one record, which the last reader
+// gives back.
 //
-//	a call comes              it joins the present grant, or the line of the asker; else it is the asker
-//	the asker is granted      the line joins the grant
-//	the time is over          the next call asks for another grant; the present one goes on
-//	a call for writing comes  calls for reading that come later are of another cohort: they get neither
-//	                          the present grant nor the asker's place, which are before the writer
+//	a call comes              it joins the line of the asker; else it is the asker
+//	the asker is granted      the line joins the grant; calls that come later ask for another one
+//	a call for writing comes  calls for reading that come later are of another cohort: the asker's place
+//	                          is before the writer
 //	the last reader leaves    the grant goes back
 //	the grant is lost         so are the leases of all readers; it goes back when each has called Release
 //
-// So a writer of another process that waits while a client asks is delayed by readers that come up to
-// PassFor later.
+// All readers have asked before the grant, so tokens grow in the order of requests. A writer of another
+// client that has queued behind the asker waits for readers that came later, but they begin with the asker.
 
 // reads reports whether k is a cohort of readers.
 func (k *cohort) reads() bool { return k.key.mode == driver.Shared }
@@ -36,36 +35,25 @@ func (l *Lease) shareGrant(trusted time.Duration) {
 	c, k := l.c, l.cohort
 	g := &Lease{c: c, session: l.session, op: l.op, req: l.req, number: l.number, token: l.token,
 		grantToken: l.grantToken, since: l.since, latest: forever, unanswered: l.unanswered, pushed: l.pushed,
-		kept: sharedGrant, cohort: k, index: -1, inner: map[*Lease]struct{}{}}
+		kept: sharedGrant, index: -1, inner: map[*Lease]struct{}{}}
 	g.extend(trusted)
 	c.watchLease(g)
-	k.current = g
 	l.unanswered, l.pushed = false, false
 	g.join(l)
 	for m := k.line.head; m != nil; m = k.line.head {
 		g.join(m.l)
 		k.first(turn{passed: true})
 	}
+	c.forgetCohort(k)
 }
 
 // join makes l a reader of g, a shared grant. Called with c.mu held.
 func (g *Lease) join(l *Lease) {
-	l.outer, l.session, l.number, l.req.ID, l.req.Info = g, g.session, g.number, g.req.ID, g.req.Info
+	l.outer, l.cohort, l.session, l.number, l.req.ID, l.req.Info = g, nil, g.session, g.number, g.req.ID, g.req.Info
 	l.token, l.grantToken, l.since, l.latest = g.token, g.grantToken, time.Now(), forever
 	l.extend(forever)
 	g.inner[l] = struct{}{}
 	g.readers++
-}
-
-// mayJoin reports whether a call may join the present grant of k, a cohort of readers. Called with c.mu
-// held.
-func (k *cohort) mayJoin(c *Client) bool {
-	g := k.current
-	if g == nil || g.ended != nil || g.notice != nil || g.ticketed || c.closed || g.session.over() {
-		return false
-	}
-	now := c.coarseNow()
-	return now < g.trusted && now-k.began < k.passFor && c.boot()-k.boot < k.passFor
 }
 
 // partReaders makes calls for reading that come from now on a cohort of their own: a call for writing has
@@ -120,7 +108,6 @@ func (l *Lease) leaveGrant() *Lease {
 	}
 	if g.ended == nil {
 		c.endTree(g, &Error{Op: "use", Name: g.req.Name, Err: ErrReleased}, nil)
-		c.leaveCohort(g)
 	}
 	return g
 }

@@ -25,9 +25,8 @@ func newSharing(t *testing.T) *sharing {
 	s.c = client(t, s.store, &holdfast.Config{Observer: &holdfast.Observer{
 		Revoked: func(string, uint64, holdfast.Notice) { s.revoked.Add(1) },
 	}})
-	both := reads(t, s.c, 2)
-	s.a, s.b = acquired(t, "a reader", both[0]), acquired(t, "a reader", both[1])
-	records(t, s.store, 1, 0)
+	both := share(t, s.store, s.c, 2)
+	s.a, s.b = both[0], both[1]
 	return s
 }
 
@@ -69,16 +68,13 @@ func TestSharedLease(t *testing.T) {
 			}
 			release(t, s.b)
 		},
-		"nobody joins a grant with a ticket": func(t *testing.T, s *sharing) {
+		"resumed": func(t *testing.T, s *sharing) {
 			release(t, s.a)
 			text := must(s.b.Ticket())(t)
-			own := acquired(t, "a reader", reads(t, s.c, 1)[0])
-			records(t, s.store, 2, 0)
 			l := must(client(t, s.store, nil).Resume(t.Context(), text))(t)
 			if err := s.b.Release(); !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("Release of a lease that was resumed elsewhere: %v", err)
 			}
-			release(t, own)
 			release(t, l)
 		},
 		"extended": func(t *testing.T, s *sharing) {
@@ -161,26 +157,4 @@ func TestSharedLease(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Nobody joins a grant whose release an operator has asked for.
-func TestNobodyJoinsAnAskedGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
-		c := client(t, store, &holdfast.Config{PassFor: ttl / 10})
-		time.Sleep(ttl/3 - time.Millisecond) // the client reads requests after each renewal
-		r := acquired(t, "a reader", reads(t, c, 1)[0])
-		if err := client(t, store, nil).Revoke(t.Context(), "x", r.Token(), "please"); err != nil {
-			t.Fatal(err)
-		}
-		within(t, "the request", 0, ttl/20, func() {
-			for r.Revocation() == nil {
-				time.Sleep(time.Millisecond)
-			}
-		})
-		next := acquired(t, "a reader", reads(t, c, 1)[0])
-		records(t, store, 2, 0)
-		release(t, r)
-		release(t, next)
-	})
 }

@@ -33,36 +33,42 @@ func records(t *testing.T, store *memlock.Store, holding, waiting int) {
 	}
 }
 
-// Readers that wait in one client are let in under one grant, and those that come soon after it.
+// share makes n calls of c wait for a read lock of x and lets them in, under one grant.
+func share(t *testing.T, store *memlock.Store, c *holdfast.Client, n int) []*holdfast.Lease {
+	t.Helper()
+	other := client(t, store, nil)
+	first := lock(t, other, "x")
+	waiting := reads(t, c, n)
+	records(t, store, 1, 1)
+	release(t, first)
+	var readers []*holdfast.Lease
+	for _, ch := range waiting {
+		r := acquired(t, "a reader", ch)
+		if readers = append(readers, r); r.Token() != readers[0].Token() || r.Token() <= first.Token() || r.Err() != nil {
+			t.Fatalf("token %d, %v; want %d, larger than %d", r.Token(), r.Err(), readers[0].Token(), first.Token())
+		}
+	}
+	records(t, store, 1, 0)
+	return readers
+}
+
+// Readers that wait in one client are let in under one grant, which the last of them gives back.
 func TestReadersShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		counting, n := counted(store)
 		c, other := client(t, counting, nil), client(t, store, nil)
-		first := lock(t, other, "x")
-		waiting := reads(t, c, 50)
-		records(t, store, 1, 1)
-		before := n.Load()
-		release(t, first)
-		var readers []*holdfast.Lease
-		for _, ch := range waiting {
-			readers = append(readers, acquired(t, "a reader", ch))
-		}
-		for _, ch := range reads(t, c, 50) {
-			readers = append(readers, acquired(t, "a late reader", ch))
-		}
-		if n.Load() != before {
-			t.Errorf("%d exchanges after the first request", n.Load()-before)
-		}
-		records(t, store, 1, 0)
-		for _, r := range readers {
-			if r.Token() != readers[0].Token() || r.Token() <= first.Token() || r.Err() != nil {
-				t.Fatalf("token %d, %v; want %d, larger than %d", r.Token(), r.Err(), readers[0].Token(), first.Token())
-			}
-		}
+		readers := share(t, store, c, 100)
 		if h := c.Held(); len(h) != 100 || h[0].Mode != holdfast.ModeShared || c.Health().Held != 100 {
 			t.Errorf("%d are held, %d by Health; want 100", len(h), c.Health().Held)
 		}
+		late := acquired(t, "a reader that comes later", reads(t, c, 1)[0])
+		if late.Token() <= readers[0].Token() {
+			t.Errorf("token %d after %d", late.Token(), readers[0].Token())
+		}
+		records(t, store, 2, 0)
+		release(t, late)
+		before := n.Load()
 		time.Sleep(5 * ttl) // one renewal is for all
 		writer := queue(t, other, 1)[0]
 		for _, r := range readers {
@@ -77,30 +83,6 @@ func TestReadersShare(t *testing.T) {
 		release(t, acquired(t, "the writer", writer))
 		if err := readers[0].Release(); !errors.Is(err, holdfast.ErrReleased) {
 			t.Errorf("a second Release: %v", err)
-		}
-	})
-}
-
-// A writer of another client waits for readers that come within the time of passes, and for no others.
-func TestReadersShareInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
-		c, other := client(t, store, nil), client(t, store, nil)
-		first := acquired(t, "a reader", reads(t, c, 1)[0])
-		writer := queue(t, other, 1)[0]
-		second := acquired(t, "a reader in time", reads(t, c, 1)[0])
-		time.Sleep(10 * time.Millisecond)
-		late := reads(t, c, 2)
-		stillWaiting(t, "a late reader", late[0])
-		records(t, store, 1, 2)
-		release(t, first)
-		stillWaiting(t, "a writer beside a reader", writer)
-		release(t, second)
-		w := acquired(t, "the writer", writer)
-		stillWaiting(t, "a late reader", late[0])
-		release(t, w)
-		for _, ch := range late {
-			release(t, acquired(t, "a late reader", ch))
 		}
 	})
 }
@@ -161,11 +143,10 @@ func TestSharedGrantIsLost(t *testing.T) {
 			Lost:       func(string, uint64, holdfast.Reason) { mu.Lock(); lost++; mu.Unlock() },
 			LeaseEnded: func(holdfast.LeaseEnd) { mu.Lock(); ended++; mu.Unlock() },
 		}})
-		var readers []*holdfast.Lease
+		readers := share(t, store, c, 5)
 		var ctxs []context.Context
-		for _, ch := range reads(t, c, 5) {
-			readers = append(readers, acquired(t, "a reader", ch))
-			ctxs = append(ctxs, readers[len(readers)-1].Context(t.Context()))
+		for _, r := range readers {
+			ctxs = append(ctxs, r.Context(t.Context()))
 		}
 		release(t, readers[0])
 		if err := store.Break(t.Context(), "x", readers[0].Token()); err != nil {
@@ -259,8 +240,7 @@ func TestCloseEndsReaders(t *testing.T) {
 				}
 			},
 		}})
-		readers := reads(t, c, 3)
-		r := acquired(t, "a reader", readers[0])
+		r := share(t, store, c, 3)[0]
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +264,7 @@ func TestReadersExclude(t *testing.T) {
 			w := newCrowd(seed)
 			w.tries, w.reads = true, 3
 			users := []user{
-				{client(t, w, nil), nil}, {client(t, w, &holdfast.Config{PassFor: time.Millisecond}), nil},
+				{client(t, w, nil), nil}, {client(t, w, nil), nil},
 				{client(t, w, &holdfast.Config{Passes: -1}), nil}, {client(t, w, nil), []holdfast.Option{holdfast.Fair()}},
 			}
 			if leases, shared := w.contend(t, users, 24, 20); leases < 200 || shared < 20 {

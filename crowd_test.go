@@ -70,8 +70,8 @@ func (w *crowd) pause(most time.Duration) time.Duration {
 }
 
 // contend lets calls take turns with the users, and each call lock the name so many times. Whatever they
-// do, one has the lock, or readers have it, tokens grow, and the store has given each of them out. It returns the number of
-// leases, and how many of them were not the first of their grant.
+// do, one has the lock, or readers have it, tokens grow, and the store has given each of them out. It
+// returns the number of leases, and how many of them were not the first of their grant.
 func (w *crowd) contend(t *testing.T, users []user, calls, times int) (leases, passed int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -107,7 +107,7 @@ func (w *crowd) contend(t *testing.T, users []user, calls, times int) (leases, p
 		r := must(w.store.Inspect(context.Background(), "x"))(t)
 		mu.Lock()
 		inside++
-		before := last // a writer's token is the largest so far, a reader's larger than those of writers
+		before := last // a writer's token is the largest so far; a reader's is larger than those of writers
 		if reads {
 			readers++
 			before = lastWrite

@@ -377,27 +377,6 @@ func (l *Lease) releaseOnce(ctx context.Context) error {
 	return err
 }
 
-// expiryError returns the error of a lease that has expired. Called with c.mu held.
-func (l *Lease) expiryError(now time.Duration) *Error {
-	if now >= l.latest && l.latest <= l.trusted {
-		return lost("use", &l.req, ReasonMaxHold)
-	}
-	e, c := lost("use", &l.req, ReasonExpired), l.c
-	switch {
-	case c.renewalErr != nil:
-		e.Reason = ReasonUnreachable
-		cause := c.renewalErr
-		if !decided(cause) {
-			cause = asOutage(cause)
-		}
-		e.Err = fmt.Errorf("%w: the last renewal failed: %w", ErrLost, cause)
-	case c.renewalSent != 0 && now-c.renewalSent > c.silentAfter():
-		e.Reason = ReasonUnreachable
-		e.Err = fmt.Errorf("%w: a renewal sent %v ago was not answered: %w", ErrLost, round(now-c.renewalSent), ErrUncertain)
-	}
-	return e
-}
-
 // usable returns an error for a nil or zero Lease.
 func (l *Lease) usable(op string) error {
 	if l == nil || l.c == nil {

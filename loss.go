@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -162,4 +163,25 @@ func (l *Lease) lostAtRelease(reason Reason) error {
 	}
 	l.recordEnd(HistoryLost, string(why.Reason), false, l.c.coarseNow())
 	return why
+}
+
+// expiryError returns the error of a lease that has expired. Called with c.mu held.
+func (l *Lease) expiryError(now time.Duration) *Error {
+	if now >= l.latest && l.latest <= l.trusted {
+		return lost("use", &l.req, ReasonMaxHold)
+	}
+	e, c := lost("use", &l.req, ReasonExpired), l.c
+	switch {
+	case c.renewalErr != nil:
+		e.Reason = ReasonUnreachable
+		cause := c.renewalErr
+		if !decided(cause) {
+			cause = asOutage(cause)
+		}
+		e.Err = fmt.Errorf("%w: the last renewal failed: %w", ErrLost, cause)
+	case c.renewalSent != 0 && now-c.renewalSent > c.silentAfter():
+		e.Reason = ReasonUnreachable
+		e.Err = fmt.Errorf("%w: a renewal sent %v ago was not answered: %w", ErrLost, round(now-c.renewalSent), ErrUncertain)
+	}
+	return e
 }

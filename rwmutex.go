@@ -8,10 +8,10 @@ import (
 
 // RWMutex is a lock that one writer has at a time, or any number of readers. It is served in strict
 // order of arrival. Readers that come after a waiting writer wait behind it, so writers do not
-// starve; readers next to each other in the queue are let in together. Readers of one client share a
-// grant, which those that come within Config.PassFor of it may join, whoever waits. A Mutex of the same
-// name is the same lock, held for writing. A store without read/write locks refuses it with ErrInvalid
-// (docs/guarantees.md has the stores). It is a value without state and safe for concurrent use.
+// starve; readers next to each other in the queue are let in together. Readers of one client that wait
+// together have one place there, and share a grant. A Mutex of the same name is the same lock, held for
+// writing. A store without read/write locks refuses it with ErrInvalid (docs/guarantees.md has the
+// stores). It is a value without state and safe for concurrent use.
 //
 // A write lease can become a read lease: see Lease.Downgrade. The reverse is an ErrUpgrade where
 // holdfast can see it: when the context of a read lease is used to take the lock for writing. With

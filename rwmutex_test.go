@@ -74,7 +74,7 @@ func acquired(t testing.TB, who string, ch <-chan *holdfast.Lease) *holdfast.Lea
 func TestRWMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		a, b := client(t, store, nil).RWMutex("x", holdfast.Fair()), client(t, store, nil).RWMutex("x", holdfast.Fair())
+		a, b := client(t, store, nil).RWMutex("x"), client(t, store, nil).RWMutex("x")
 		r1, r2 := take(t)(a.RLock(t.Context())), take(t)(b.TryRLock(t.Context()))
 		if r2.Token() <= r1.Token() {
 			t.Errorf("tokens %d, %d", r1.Token(), r2.Token())

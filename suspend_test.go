@@ -110,29 +110,3 @@ func TestSuspendEndsPasses(t *testing.T) {
 		})
 	}
 }
-
-// The same for readers that share a grant.
-func TestSuspendEndsSharing(t *testing.T) {
-	for _, slept := range []time.Duration{0, time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			c, sleeps := sleeper(t)
-			var both []*Lease
-			for range 2 {
-				l, err := c.RWMutex("x").RLock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				both = append(both, l)
-				sleeps.Add(int64(slept))
-			}
-			if shared := both[0].outer == both[1].outer; shared != (slept == 0) {
-				t.Errorf("after a sleep of %v they share a grant: %v", slept, shared)
-			}
-			for _, l := range both {
-				if err := l.Release(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-}

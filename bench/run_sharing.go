@@ -36,7 +36,8 @@ func sharingScenarios() []scenario {
 }
 
 // runSharing lets goroutines of one client take and release the read lock of one name.
-func runSharing(ctx context.Context, b *testbed, l library, goroutines int, opts []holdfast.Option) (m metrics, err error) {
+func runSharing(ctx context.Context, b *testbed, l library, goroutines int, opts []holdfast.Option) (
+	m metrics, err error) {
 	w := new(wire)
 	c, err := l.open(ctx, b.site(0, w))
 	if err != nil {

@@ -57,7 +57,7 @@ func (c *checker) downSpan(h *attempt) (s span, sure, ok bool) {
 }
 
 // ordered returns the granted attempts of a name in order of their tokens; false if tokens are
-// missing or not unique.
+// missing or not unique. Readers that share a token are in any order.
 func (c *checker) ordered(name int32) ([]int32, bool) {
 	list := c.byGranted[name]
 	byToken := func(x, y int32) int { return cmp.Compare(c.attempts[x].token, c.attempts[y].token) }
@@ -66,7 +66,8 @@ func (c *checker) ordered(name int32) ([]int32, bool) {
 		slices.SortFunc(list, byToken)
 	}
 	for i, a := range list {
-		if token := c.attempts[a].token; token == 0 || i > 0 && token == c.attempts[list[i-1]].token {
+		token := c.attempts[a].token
+		if token == 0 || i > 0 && token == c.attempts[list[i-1]].token && !c.share(a, list[i-1]) {
 			return list, false
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Class S4: the tokens of a name are unique, and grow in the order of its grants. The order of two
-// grants is known if one was answered before the other was requested. It is also known for
-// exclusive ones if both were guaranteed at their answers, for then the store granted one after the
-// other.
+// Class S4: the tokens of a name are unique, except that readers of one client which wait together may
+// share a grant and its token. Tokens grow in the order of its grants. The order of two grants is known
+// if one was answered before the other was requested. It is also known for exclusive ones if both were
+// guaranteed at their answers, for then the store granted one after the other.
 //
 // O(n log n): in order of time, with the highest token so far.
 
@@ -47,12 +47,19 @@ func (c *checker) unique(name int32) (tokenless int) {
 		slices.SortStableFunc(list, byToken)
 	}
 	for i := 1; i < len(list); i++ {
-		if x, y := list[i-1], list[i]; x.token == y.token {
+		if x, y := list[i-1], list[i]; x.token == y.token && !c.share(x.a, y.a) {
 			c.suspect(name)
 			c.violation(S4, c.names[name], []int32{x.a, y.a}, nil, "token %d was granted twice", x.token)
 		}
 	}
 	return tokenless
+}
+
+// share reports whether two attempts may have one token: readers of one client that have waited together.
+func (c *checker) share(a, b int32) bool {
+	x, y := &c.attempts[a], &c.attempts[b]
+	return x.mode == driver.Shared && y.mode == driver.Shared && x.client == y.client && x.wait && y.wait &&
+		x.call < y.grantedAt && y.call < x.grantedAt
 }
 
 func (c *checker) growing(name int32) {

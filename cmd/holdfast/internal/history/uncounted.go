@@ -76,12 +76,15 @@ func (c *checker) addRanked(w *window, list []int32, held bool, highest uint64) 
 			ranked = append(ranked, a)
 		}
 	}
-	byToken := func(a int32, token uint64) int { return cmp.Compare(c.attempts[a].token, token) }
-	slices.SortFunc(ranked, func(x, y int32) int { return byToken(x, c.attempts[y].token) })
+	slices.SortFunc(ranked, func(x, y int32) int { return cmp.Compare(c.attempts[x].token, c.attempts[y].token) })
+	rank := map[int32]int{} // readers that share a token have one each
+	for i, a := range ranked {
+		rank[a] = i
+	}
 	for i, a := range list {
 		seq := anywhere
 		if token := c.attempts[a].token; token != 0 {
-			if seq, _ = slices.BinarySearchFunc(ranked, token, byToken); token < highest {
+			if seq = rank[a]; token < highest {
 				seq = nowhere
 			}
 		}
