@@ -105,7 +105,11 @@ func runOneRested(ctx context.Context, b *testbed, l library, clients, contender
 	}
 	r.counting.Store(true)
 	before, berr := b.read(ctx, w) // this takes as long as the reading at the end
+	first := r.entered.Load()
 	pause(ctx, b.duration)
+	for r.entered.Load() < first+2 && r.ended.Load() == 0 && lctx.Err() == nil {
+		pause(lctx, time.Millisecond) // the machine has stood still: nothing has been measured
+	}
 	r.counting.Store(false)
 	after, aerr := b.read(ctx, w)
 	conns := w.open.Load()
