@@ -109,9 +109,9 @@ func (a *attempt) goOn(sent time.Duration, reply driver.Reply, err error) (*Hold
 // discard ends a lease that no caller has used. Unlike Release it does not keep the name for a
 // minimum hold.
 func (l *Lease) discard() {
-	prior := l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased})
-	if g := l.leaveGrant(); g != nil {
-		g.releaseInBackground()
+	prior, shared := l.finish()
+	if shared != nil {
+		shared.releaseInBackground().awaitBriefly()
 	}
 	if prior == nil && l.isOwn() {
 		if l.outer == nil && !l.passOn() {

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -89,17 +90,29 @@ func (l *Lease) shared() *Lease {
 	return nil
 }
 
+// finish ends l, with which its caller has finished, unless it has ended before: then prior is why. If l was
+// the last reader of a shared grant, finish returns that, which has ended: the caller gives it back. Both are
+// one step, because Close and the watcher end a grant that has no readers as well.
+func (l *Lease) finish() (prior *Error, shared *Lease) {
+	c, why := l.c, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}
+	var toCancel []contexts
+	c.mu.Lock()
+	if prior = l.ended; prior == nil {
+		toCancel = c.endTree(l, why, nil)
+	}
+	if prior == nil || errors.Is(prior, ErrLost) {
+		shared = l.leaveGrant()
+	}
+	c.mu.Unlock()
+	cancelAll(toCancel, why)
+	return prior, shared
+}
+
 // leaveGrant notes that l is over, if it is a reader. If it was the last one, leaveGrant returns the shared
-// grant, which has ended: the caller gives it back.
+// grant, which has ended: the caller gives it back. Called with c.mu held.
 func (l *Lease) leaveGrant() *Lease {
 	g := l.shared()
-	if g == nil {
-		return nil
-	}
-	c := l.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l.leftGrant {
+	if g == nil || l.leftGrant {
 		return nil
 	}
 	l.leftGrant = true
@@ -107,7 +120,7 @@ func (l *Lease) leaveGrant() *Lease {
 		return nil
 	}
 	if g.ended == nil {
-		c.endTree(g, &Error{Op: "use", Name: g.req.Name, Err: ErrReleased}, nil)
+		l.c.endTree(g, &Error{Op: "use", Name: g.req.Name, Err: ErrReleased}, nil)
 	}
 	return g
 }

@@ -23,6 +23,7 @@ import (
 //	cancelPushed          cancel              no                       yes
 //	adoption.abort        release             no                       yes
 //	Client.end, endLost   no: local only      for contexts to cancel   no
+//	finish                no: local only      for contexts to cancel   no
 //	Client.stopRenewing   no: local only      no                       no
 
 // Lease is the holder's claim to a grant. It renews itself until it ends, exactly once: by Release,
@@ -261,7 +262,7 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	if l.kept != notKept && l.releaseIdle() {
 		return true, nil
 	}
-	prior := c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased})
+	prior, shared := l.finish()
 	c.mu.Lock()
 	first := !l.releaseCalled
 	l.releaseCalled = true
@@ -274,13 +275,10 @@ func (l *Lease) release(now bool) (report bool, err error) {
 		err := l.releaseAtStore(context.Background())
 		l.usedUp()
 		return true, err
-	case prior == nil && l.outer.kept == sharedGrant:
-		if g := l.leaveGrant(); g != nil {
-			return true, g.releaseAtStore(context.Background())
-		}
-		return true, nil
+	case prior == nil && shared != nil:
+		return true, shared.releaseAtStore(context.Background())
 	case prior == nil:
-		return false, nil
+		return l.shared() != nil, nil
 	case first && prior.Reason == ReasonHandedOff:
 		if g := l.shared(); g != nil {
 			l = g
@@ -290,10 +288,8 @@ func (l *Lease) release(now bool) (report bool, err error) {
 		// We no longer trust the lease, but the store may hold the name until the TTL. The
 		// caller has finished, so free it now.
 		l.releaseInBackground()
-	case first && errors.Is(prior, ErrLost):
-		if g := l.leaveGrant(); g != nil {
-			g.releaseInBackground()
-		}
+	case shared != nil:
+		shared.releaseInBackground()
 	}
 	if errors.Is(prior, ErrLost) {
 		l.awaitExplanation()

@@ -161,10 +161,14 @@ func (c *Client) cancelAndReport(over []endedLease) {
 // still has the grant if only MaxHold has ended it.
 func (c *Client) afterLoss(l *Lease, why *Error) {
 	if why.Reason == ReasonMaxHold {
-		if l.outer == nil {
-			l.releaseInBackground()
-		} else if g := l.leaveGrant(); g != nil {
-			g.releaseInBackground()
+		own := l
+		if l.outer != nil {
+			c.mu.Lock()
+			own = l.leaveGrant()
+			c.mu.Unlock()
+		}
+		if own != nil {
+			own.releaseInBackground()
 		}
 	}
 	c.mu.Lock()
