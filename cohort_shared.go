@@ -24,8 +24,13 @@ import (
 //	the last reader leaves    the grant goes back
 //	the grant is lost         so are the leases of all readers; it goes back when each has called Release
 //
-// All readers have asked before the grant, so tokens grow in the order of requests. A writer of another
-// client that has queued behind the asker waits for readers that came later, but they begin with the asker.
+// All readers have asked before the client heard of the grant, which the store may have made before that.
+// As long as the grant exists, the store lets no writer in. So the token is larger than that of each writer
+// whose lease began before any of the readers asked, and smaller than that of each later one. A reader under
+// another grant may have got a larger token before one of these asked.
+//
+// A writer of another client that has queued behind the asker waits for readers that came later, but they
+// begin with the asker.
 
 // reads reports whether k is a cohort of readers.
 func (k *cohort) reads() bool { return k.key.mode == driver.Shared }

@@ -213,6 +213,7 @@ type checker struct {
 	shared       []taken              // see sharedFaults
 	faultTimesOf map[int32]faultTimes // of each client; -1: of faults that all share
 	shown        []shown
+	together     map[int32]span // of readers that share a grant: when that was made
 	violating    map[int32]bool // attempts that are part of a violation of exclusion
 	suspects     map[int32]bool // names with a violation of exclusion or tokens
 }

@@ -140,7 +140,7 @@ func (w *window) add(c *checker, a, seq int32) {
 		w.ops = append(w.ops, porcupine.Operation{Input: o, Call: min(s.low, s.high), Return: s.high})
 	}
 	if seq != carried {
-		put(opGrant, c.grantSpan(h), true)
+		put(opGrant, c.grantSpan(a), true)
 	} else {
 		i, _ := slices.BinarySearchFunc(w.init.holds, a, func(s heldGrant, a int32) int { return cmp.Compare(s.a, a) })
 		w.init.holds = slices.Insert(w.init.holds, i, heldGrant{a, h.n, h.mode})
@@ -151,7 +151,7 @@ func (w *window) add(c *checker, a, seq int32) {
 	s := c.endSpan(h)
 	if s.low > s.high {
 		// The store reported the end of a guaranteed lease: no time for this end is legal.
-		s.high = c.grantSpan(h).low - 1
+		s.high = c.grantSpan(a).low - 1
 		s.low = s.high
 	}
 	put(opEnd, s, true)
@@ -167,7 +167,7 @@ func (c *checker) windows(list []int32, wanted func(i int) bool, each func(*wind
 	var older []int32 // indices in list of grants that may still exist
 	for i, from := 0, 0; from < len(list); i++ {
 		to := min(len(list), from+perWindow)
-		begin := c.attempts[list[from]].call
+		begin := c.grantSpan(list[from]).low
 		older = slices.DeleteFunc(older, func(i int32) bool { return high[i] < begin })
 		if wanted(i) {
 			w := &window{ops: make([]porcupine.Operation, 0, 2*(to-from+len(older)))}
@@ -182,7 +182,7 @@ func (c *checker) windows(list []int32, wanted func(i int) bool, each func(*wind
 		}
 		next := int64(never)
 		if to < len(list) {
-			next = c.attempts[list[to]].call
+			next = c.grantSpan(list[to]).low
 		}
 		for i := from; i < to; i++ {
 			if high[i] >= next {

@@ -23,8 +23,13 @@ import (
 // span is when an operation may have taken effect: from low to high.
 type span struct{ low, high int64 }
 
-// grantSpan and endSpan return the spans of the grant and of the end of a granted attempt.
-func (c *checker) grantSpan(h *attempt) span {
+// grantSpan and endSpan return the spans of the grant and of the end of a granted attempt. A grant that
+// readers share was requested by the first that called, and made before the first of them was answered.
+func (c *checker) grantSpan(a int32) span {
+	if s, ok := c.together[a]; ok {
+		return s
+	}
+	h := &c.attempts[a]
 	return span{h.call, h.grantedAt}
 }
 
@@ -67,7 +72,7 @@ func (c *checker) ordered(name int32) ([]int32, bool) {
 	}
 	for i, a := range list {
 		token := c.attempts[a].token
-		if token == 0 || i > 0 && token == c.attempts[list[i-1]].token && !c.share(a, list[i-1]) {
+		if _, shared := c.together[a]; token == 0 || i > 0 && token == c.attempts[list[i-1]].token && !shared {
 			return list, false
 		}
 	}
@@ -114,7 +119,7 @@ func (c *checker) walk(list []int32) (bad, because int32) {
 	var free freed
 	for _, a := range list {
 		h := &c.attempts[a]
-		granting, end := c.grantSpan(h), c.endSpan(h)
+		granting, end := c.grantSpan(a), c.endSpan(h)
 		at := last{granting.low, -1}
 		need := []last{grant, locks, semas}
 		switch h.mode {
