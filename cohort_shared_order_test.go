@@ -38,9 +38,10 @@ func TestReaderSharesAGrantOnItsWay(t *testing.T) {
 		stillWaiting(t, "a writer beside a reader", writer)
 		release(t, b)
 		w := acquired(t, "the writer", writer)
-		if a.Token() != b.Token() || b.Token() <= before.Token() || elsewhere.Token() <= b.Token() || w.Token() <= elsewhere.Token() {
-			t.Errorf("tokens: %d, then %d and %d, %d elsewhere, then %d", before.Token(), a.Token(), b.Token(), elsewhere.Token(),
-				w.Token())
+		if a.Token() != b.Token() || b.Token() <= before.Token() || elsewhere.Token() <= b.Token() ||
+			w.Token() <= elsewhere.Token() {
+			t.Errorf("tokens: %d, then %d and %d, %d elsewhere, then %d", before.Token(), a.Token(), b.Token(),
+				elsewhere.Token(), w.Token())
 		}
 		release(t, w)
 		records(t, store, 0, 0)

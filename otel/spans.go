@@ -60,7 +60,7 @@ func (t *Telemetry) waitEnded(ctx context.Context, w holdfast.WaitEnd) {
 	t.metrics.waitEnded(spanCtx, class, &w)
 	span.End(trace.WithTimestamp(end))
 	if c := span.SpanContext(); w.Outcome == holdfast.OutcomeGranted && c.IsValid() {
-		t.grants.add(&w, c, &t.clients)
+		t.grants.add(&w, acquirer{c, trace.SpanContextFromContext(ctx)}, &t.clients)
 	}
 }
 
