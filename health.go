@@ -60,8 +60,13 @@ func (c *Client) Wanted() []WantedLock {
 		return nil
 	}
 	c.mu.Lock()
-	for _, k := range c.cohorts {
-		k.countLine()
+	counted := map[*cohort]struct{}{} // not c.cohorts: partReaders has taken some out
+	for a := range c.attempts {
+		k := a.l.cohort
+		if _, done := counted[k]; k != nil && !done {
+			counted[k] = struct{}{}
+			k.countLine()
+		}
 	}
 	all := make([]WantedLock, 0, len(c.attempts))
 	for a := range c.attempts {

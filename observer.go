@@ -105,7 +105,7 @@ type WaitEnd struct {
 
 	Outcome Outcome
 	Err     error         // what the call returned; nil if the lock was granted
-	Token   uint64        // of the grant, if the lock was granted
+	Token   uint64        // of the lease, if the lock was granted; readers that share a grant have one
 	ID      string        // of the grant, as Record.Holders shows it; LeaseEnd has it, too
 	Began   time.Time     // when the call began
 	Waited  time.Duration // since then
