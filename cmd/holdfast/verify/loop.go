@@ -127,7 +127,7 @@ func (l *loop) once(runCtx context.Context, w lockSpec) {
 	defer cancel()
 	t.called()
 	lease, err := l.take(context.WithValue(ctx, attemptKey{}, t.attempt), w)
-	defer l.m.proofRecorder.rename(t.attempt, "")
+	defer l.m.proofRecorder.rename(t.attempt, "", false)
 	l.waiting.Store(0)
 	if !t.returned(lease, err) {
 		return

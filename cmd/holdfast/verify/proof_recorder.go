@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,13 +21,13 @@ type proofRecorder struct {
 	client string
 
 	mu       sync.Mutex
-	attempts map[string]*attempt // by the ID of the request at the store
-	proofs   map[string]int64    // by that ID: when the latest exchange was sent that proved its place or grant
-	ttl      time.Duration       // of the session
+	attempts map[string][]*attempt // by the ID of the request at the store; readers may share a grant
+	proofs   map[string]int64      // by that ID: when the latest exchange was sent that proved its place or grant
+	ttl      time.Duration         // of the session
 }
 
 func newProofRecorder(b driver.Backend, rec *history.Recorder, client string) *proofRecorder {
-	return &proofRecorder{Backend: b, rec: rec, client: client, attempts: map[string]*attempt{},
+	return &proofRecorder{Backend: b, rec: rec, client: client, attempts: map[string][]*attempt{},
 		proofs: map[string]int64{}}
 }
 
@@ -42,27 +43,34 @@ func (w *proofRecorder) Open(ctx context.Context, cfg driver.SessionConfig) (dri
 	return &recordedSession{s, w}, nil
 }
 
-func (w *proofRecorder) attempt(id string) *attempt {
+// of returns the attempts whose place or grant is that of the request id.
+func (w *proofRecorder) of(id string) []*attempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.attempts[id]
+	return slices.Clone(w.attempts[id])
 }
 
-// rename makes id the request ID of a at the store.
-func (w *proofRecorder) rename(a *attempt, id string) {
+// rename makes id the request ID of a at the store. Another call may have had it until now, unless a shares
+// its grant.
+func (w *proofRecorder) rename(a *attempt, id string, shares bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.attempts[a.place] == a { // another call may have taken over the request
+	left := slices.DeleteFunc(w.attempts[a.place], func(x *attempt) bool { return x == a })
+	if w.attempts[a.place] = left; len(left) == 0 {
 		delete(w.attempts, a.place)
 	}
-	if a.place = id; id != "" {
-		w.attempts[id] = a
+	switch a.place = id; {
+	case id == "":
+	case shares:
+		w.attempts[id] = append(w.attempts[id], a)
+	default:
+		w.attempts[id] = []*attempt{a}
 	}
 }
 
 // waiting is the client's Observer: the store has reported a place in the queue.
 func (w *proofRecorder) waiting(report holdfast.Waiting) {
-	if a := w.attempt(report.ID); a != nil {
+	for _, a := range w.of(report.ID) {
 		a.queuedNow()
 	}
 }
@@ -71,11 +79,14 @@ func (w *proofRecorder) waiting(report holdfast.Waiting) {
 // call's request, or it has taken over the place of one; the proofs are then those of that request.
 func (w *proofRecorder) waitEnded(ctx context.Context, e holdfast.WaitEnd) {
 	a, ok := ctx.Value(attemptKey{}).(*attempt)
-	if !ok || e.Token == 0 {
+	switch {
+	case !ok:
 		return
-	}
-	if a.place != e.ID {
-		w.rename(a, e.ID)
+	case e.Token == 0:
+		w.rename(a, "", false) // another call may take over its request
+		return
+	case a.place != e.ID:
+		w.rename(a, e.ID, e.Mode == holdfast.ModeShared)
 	}
 	w.mu.Lock()
 	proof, ttl := w.proofs[e.ID], w.ttl
@@ -128,7 +139,7 @@ func (s *recordedSession) Acquire(ctx context.Context, req *driver.Request) (dri
 		if a.place != "" { // the client has a new session, and left the queue with the old one
 			a.left(history.Now())
 		}
-		s.w.rename(a, req.ID)
+		s.w.rename(a, req.ID, false)
 	}
 	sent := history.Now()
 	reply, err := s.Session.Acquire(ctx, req)
@@ -155,22 +166,20 @@ func (s *recordedSession) Renew(ctx context.Context, holds []driver.Hold) ([]dri
 		if ch.State != driver.Unknown && ch.State != driver.Gone {
 			s.w.proved(h.ID, sent)
 		}
-		a := s.w.attempt(h.ID)
-		if a == nil { // released meanwhile, or cancelled
-			continue
-		}
-		switch {
-		case ch.State == driver.Unknown:
-		case ch.State == driver.Gone:
-			if h.Token == 0 {
-				a.left(at)
+		for _, a := range s.w.of(h.ID) { // none: released meanwhile, or cancelled
+			switch {
+			case ch.State == driver.Unknown:
+			case ch.State == driver.Gone:
+				if h.Token == 0 {
+					a.left(at)
+				}
+			case h.Token != 0:
+				a.proved(sent, 0)
+				s.w.rec.Record(history.Event{T: at, Kind: history.Renewed, Client: s.w.client, ID: a.id, Name: h.Name,
+					Token: a.leaseToken(h.Token), From: sent})
+			default:
+				a.proved(sent, ch.Token)
 			}
-		case h.Token != 0:
-			a.proved(sent, 0)
-			s.w.rec.Record(history.Event{T: at, Kind: history.Renewed, Client: s.w.client, ID: a.id, Name: h.Name,
-				Token: a.leaseToken(h.Token), From: sent})
-		default:
-			a.proved(sent, ch.Token)
 		}
 	}
 	return changes, nil

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -121,14 +123,48 @@ func TestSince(t *testing.T) {
 		before, arrived := g.acquire("t-1", driver.Reply{}, nil)
 		g.renew(place, nil) // of an ID that no attempt has
 		g.since("a push to the new session", 9, before, arrived)
-		if g.s.w.attempt("s-1") != nil || g.s.w.attempt("t-1") != g.a {
+		if len(g.s.w.of("s-1")) > 0 || !slices.Equal(g.s.w.of("t-1"), []*attempt{g.a}) {
 			t.Error("it is known by its old ID")
 		}
-		g.s.w.rename(g.a, "")
+		g.s.w.rename(g.a, "", false)
 		if n := len(g.s.w.attempts); n != 0 {
 			t.Errorf("%d attempts remain", n)
 		}
 	})
+}
+
+// A renewal proves the leases of all readers that share a grant. Of the calls that have one grant after the
+// other, or one place, it proves only that of the last.
+func TestProofOfASharedGrant(t *testing.T) {
+	for _, mode := range []holdfast.Mode{holdfast.ModeShared, holdfast.ModeExclusive} {
+		g := newStage(t)
+		gaveUp, next := g.a, &attempt{id: "b", loop: &loop{}}
+		g.acquire("s-1", driver.Reply{}, nil)
+		ended := func(a *attempt, e holdfast.WaitEnd) {
+			g.s.w.waitEnded(context.WithValue(context.Background(), attemptKey{}, a), e)
+		}
+		ended(gaveUp, holdfast.WaitEnd{Err: driver.ErrUncertain})
+		ended(next, holdfast.WaitEnd{ID: "s-1", Token: 7, Mode: mode})
+		last := &attempt{id: "c", loop: &loop{}}
+		ended(last, holdfast.WaitEnd{ID: "s-1", Token: 7, Mode: mode})
+		want := []*attempt{next, last}
+		if mode == holdfast.ModeExclusive {
+			want = want[1:]
+		}
+		before, arrived := g.renew(driver.Hold{Name: "x", ID: "s-1", Token: 7}, nil)
+		for _, a := range []*attempt{gaveUp, next, last} {
+			from := a.since(1)
+			if proved := from >= before && from <= arrived; proved != slices.Contains(want, a) {
+				t.Errorf("%s, attempt %s: proved: %v", mode, a.id, proved)
+			}
+		}
+		for _, a := range []*attempt{next, last} {
+			g.s.w.rename(a, "", false)
+		}
+		if n := len(g.s.w.attempts); n != 0 {
+			t.Errorf("%d requests remain", n)
+		}
+	}
 }
 
 // A place in the queue that may have expired does not count; one that the store dropped does.
