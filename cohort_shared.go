@@ -12,8 +12,8 @@ import (
 )
 
 // Readers of one client that wait together share a grant. A cohort of them has an asker and a line, as any
-// other. When the asker is granted, a lease that no caller has stands for the grant: the shared grant. The
-// asker and all calls of the line are its readers. A reader's lease is like one that was borrowed from the
+// other. When the asker is granted, and calls are in line, a lease that no caller has stands for the grant: the
+// shared grant. The asker and all calls of the line are its readers. A reader's lease is like one that was borrowed from the
 // shared grant: it has the same token and ends no later. The store has one record, which the last reader
 // gives back.
 //
@@ -36,9 +36,14 @@ import (
 func (k *cohort) reads() bool { return k.key.mode == driver.Shared }
 
 // shareGrant makes l, whose request has been granted, the first reader of its grant, and lets in the
-// line. Called with c.mu held.
-func (l *Lease) shareGrant(trusted time.Duration) {
+// line. If there is none, l has the grant for itself, and shareGrant returns false. Called with c.mu held.
+func (l *Lease) shareGrant(trusted time.Duration) bool {
 	c, k := l.c, l.cohort
+	if k.line.n == 0 {
+		l.cohort = nil
+		c.forgetCohort(k)
+		return false
+	}
 	g := &Lease{c: c, session: l.session, op: l.op, req: l.req, number: l.number, token: l.token,
 		grantToken: l.grantToken, since: l.since, latest: forever, unanswered: l.unanswered, pushed: l.pushed,
 		kept: sharedGrant, index: -1, inner: map[*Lease]struct{}{}}
@@ -51,6 +56,7 @@ func (l *Lease) shareGrant(trusted time.Duration) {
 		k.first(turn{passed: true})
 	}
 	c.forgetCohort(k)
+	return true
 }
 
 // join makes l a reader of g, a shared grant. Called with c.mu held.

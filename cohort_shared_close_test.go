@@ -15,8 +15,20 @@ import (
 // A reader's Release beside Close says that the lease was released, whichever gives the grant back.
 func TestReaderReleasedBesideClose(t *testing.T) {
 	for range 200 {
-		c := must(holdfast.New(t.Context(), memlock.New(), nil))(t)
-		r := must(c.RWMutex("x").RLock(t.Context()))(t)
+		store := memlock.New()
+		c := must(holdfast.New(t.Context(), store, nil))(t)
+		held := lock(t, c, "x")
+		first, last := lockAsync(t, c.RWMutex("x").RLock), lockAsync(t, c.RWMutex("x").RLock)
+		for len(c.Wanted()) < 2 {
+			time.Sleep(time.Microsecond)
+		}
+		release(t, held)
+		r := <-last
+		if other := <-first; other.Token() != r.Token() {
+			t.Fatal("the readers do not share a grant")
+		} else {
+			release(t, other)
+		}
 		ctx := r.Context(t.Context())
 		for range 300 { // Release takes a while to cancel them
 			child, cancel := context.WithCancel(ctx)
@@ -43,12 +55,24 @@ func TestFailedLockAllHoldsNoReader(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			return next()
 		}}, nil)
-		held := lock(t, client(t, store, nil), "y")
-		_, err := holdfast.LockAll(t.Context(), c.RWMutex("x").Reader(), c.Mutex("y", holdfast.WaitAtMost(ttl/100)))
-		if !errors.Is(err, holdfast.ErrHeld) {
+		other := client(t, store, nil)
+		writer, held := lock(t, other, "x"), lock(t, other, "y")
+		failed := make(chan error, 1)
+		go func() {
+			_, err := holdfast.LockAll(t.Context(), c.RWMutex("x").Reader(), c.Mutex("y", holdfast.WaitAtMost(ttl/100)))
+			r := must(store.Inspect(context.Background(), "x"))(t)
+			if len(r.Holders) > 0 {
+				t.Errorf("it still has %+v", r.Holders)
+			}
+			failed <- err
+		}()
+		synctest.Wait()
+		reader := reads(t, c, 1)[0]
+		release(t, writer)
+		release(t, acquired(t, "the reader that shares its grant", reader))
+		if err := <-failed; !errors.Is(err, holdfast.ErrHeld) {
 			t.Fatal(err)
 		}
-		records(t, store, 0, 0)
 		release(t, held)
 	})
 }

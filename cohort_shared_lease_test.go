@@ -158,3 +158,26 @@ func TestSharedLease(t *testing.T) {
 		})
 	}
 }
+
+// A reader whom no other waits with has a grant of its own, and asks the store as any lease does.
+func TestLoneReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, nil)
+		r := acquired(t, "a reader", reads(t, c, 1)[0])
+		if err := r.Extend(time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Break(t.Context(), "x", r.GrantToken()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Extend(ttl); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Extend after a break: %v", err)
+		}
+		if err := r.Release(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Release after a break: %v", err)
+		}
+		release(t, acquired(t, "another reader", reads(t, c, 1)[0]))
+		records(t, store, 0, 0)
+	})
+}

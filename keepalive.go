@@ -246,8 +246,7 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	l.since, l.latest = time.Now(), forever
 	l.startGrant(token, now)
 	c.answered = max(c.answered, proof)
-	if l.cohort != nil && l.cohort.reads() {
-		l.shareGrant(trusted)
+	if l.cohort != nil && l.cohort.reads() && l.shareGrant(trusted) {
 		return true
 	}
 	if o.maxHold > 0 {
