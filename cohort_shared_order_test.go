@@ -4,7 +4,9 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -44,6 +46,75 @@ func TestReaderSharesAGrantOnItsWay(t *testing.T) {
 				elsewhere.Token(), w.Token())
 		}
 		release(t, w)
+		records(t, store, 0, 0)
+	})
+}
+
+// A grant of which the client hears late is confirmed, and is then for all who wait. A call that comes while
+// that goes on shares it, too.
+func TestLateGrantIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		slow := make(chan struct{})
+		exchanges := 0
+		c := client(t, &hooks{Backend: store,
+			acquire: func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+				r, err := next()
+				if exchanges++; exchanges == 1 {
+					time.Sleep(ttl/3 + time.Second) // too late to be relied on
+				} else {
+					<-slow
+				}
+				return r, err
+			},
+		}, nil)
+		readers := reads(t, c, 2)
+		time.Sleep(ttl / 2)
+		stillWaiting(t, "a reader whose grant is not confirmed", readers[1])
+		readers = append(readers, reads(t, c, 1)...)
+		records(t, store, 1, 0)
+		close(slow)
+		for _, ch := range readers {
+			l := acquired(t, "a reader", ch)
+			if left := l.Left(); left <= ttl/2 {
+				t.Errorf("%v left", left)
+			}
+			defer release(t, l)
+		}
+		if exchanges != 2 {
+			t.Errorf("%d exchanges; want 2", exchanges)
+		}
+		records(t, store, 1, 0)
+	})
+}
+
+// A writer that becomes a reader lets in the readers of its own client. They share a grant beside its own,
+// and a writer that came after them waits for all.
+func TestReadersBesideADowngrade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, nil)
+		w := must(c.RWMutex("x").Lock(t.Context()))(t)
+		waiting := reads(t, c, 3)
+		stillWaiting(t, "a reader beside a writer", waiting[2])
+		next := lockAsync(t, c.RWMutex("x").Lock)
+		stillWaiting(t, "the next writer", next)
+		if err := w.Downgrade(); err != nil {
+			t.Fatal(err)
+		}
+		var readers []*holdfast.Lease
+		for _, ch := range waiting {
+			readers = append(readers, acquired(t, "a reader", ch))
+		}
+		records(t, store, 2, 1)
+		if readers[0].Token() <= w.Token() || readers[2].Token() != readers[0].Token() {
+			t.Errorf("tokens %d and %d after %d", readers[0].Token(), readers[2].Token(), w.Token())
+		}
+		for _, l := range append(readers, w) {
+			stillWaiting(t, "the next writer", next)
+			release(t, l)
+		}
+		release(t, acquired(t, "the next writer", next))
 		records(t, store, 0, 0)
 	})
 }

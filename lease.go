@@ -76,7 +76,8 @@ func (l *Lease) Name() string {
 }
 
 // Token returns the fencing token of the grant. It is larger than that of every earlier grant of
-// the name, so a resource that remembers the highest token it has seen can refuse a stale holder.
+// the name, so a resource that remembers the highest token it has seen can refuse a stale holder. Readers
+// of one client may share a grant and its token: see RWMutex.
 func (l *Lease) Token() uint64 {
 	l.mustBeUsable("Token")
 	return l.token

@@ -45,7 +45,8 @@ func (m *RWMutex) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 // RLock waits until it holds m for reading. Each reader has a lease of its own. Readers of one client that
-// share a grant have the same token (Config.Passes). Otherwise as Mutex.Lock.
+// share a grant have the same token (Config.Passes). It is larger than that of every writer before them, and
+// smaller than that of every writer after them. Otherwise as Mutex.Lock.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.reader().take(ctx, "read lock", true)
 }
