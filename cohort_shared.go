@@ -12,10 +12,10 @@ import (
 )
 
 // Readers of one client that wait together share a grant. A cohort of them has an asker and a line, as any
-// other. When the asker is granted, and calls are in line, a lease that no caller has stands for the grant: the
-// shared grant. The asker and all calls of the line are its readers. A reader's lease is like one that was borrowed from the
-// shared grant: it has the same token and ends no later. The store has one record, which the last reader
-// gives back.
+// other. When the asker is granted while calls are in line, a lease that no caller has stands for the grant:
+// the shared grant. The asker and all calls of the line are its readers. A reader's lease is like one that
+// was borrowed from the shared grant: it has the same token and ends no later. The store has one record,
+// which the last reader gives back.
 //
 //	a call comes              it joins the line of the asker; else it is the asker
 //	the asker is granted      the line joins the grant; calls that come later ask for another one

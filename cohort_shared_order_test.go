@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +116,41 @@ func TestReadersBesideADowngrade(t *testing.T) {
 			release(t, l)
 		}
 		release(t, acquired(t, "the next writer", next))
+		records(t, store, 0, 0)
+	})
+}
+
+// Readers whose asker gives up keep its place, before a writer of their client that came after them.
+func TestReadersKeepTheirPlaceBeforeAWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, nil)
+		first := lock(t, client(t, store, nil), "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		gaveUp := make(chan error, 1)
+		go func() { _, err := c.RWMutex("x").RLock(ctx); gaveUp <- err }()
+		synctest.Wait()
+		before := reads(t, c, 2)
+		writer := lockAsync(t, c.RWMutex("x", holdfast.Fair()).Lock)
+		stillWaiting(t, "a writer", writer)
+		after := reads(t, c, 2)
+		cancel()
+		if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		records(t, store, 1, 3)
+		release(t, first)
+		for _, ch := range before {
+			l := acquired(t, "a reader before the writer", ch)
+			stillWaiting(t, "a writer beside a reader", writer)
+			release(t, l)
+		}
+		w := acquired(t, "the writer", writer)
+		stillWaiting(t, "a reader after the writer", after[0])
+		release(t, w)
+		for _, ch := range after {
+			release(t, acquired(t, "a reader after the writer", ch))
+		}
 		records(t, store, 0, 0)
 	})
 }
