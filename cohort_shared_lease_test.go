@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -179,5 +180,49 @@ func TestLoneReader(t *testing.T) {
 		}
 		release(t, acquired(t, "another reader", reads(t, c, 1)[0]))
 		records(t, store, 0, 0)
+	})
+}
+
+// Each reader of a grant that an operator breaks learns who did that and why, from its lease and by the
+// Observer, once.
+func TestReadersLearnWhoBrokeTheirGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		var e ends
+		var mu sync.Mutex
+		reasons := map[holdfast.Reason]int{}
+		o := e.observer()
+		o.Lost = func(_ string, _ uint64, r holdfast.Reason) { mu.Lock(); reasons[r]++; mu.Unlock() }
+		c := client(t, store, &holdfast.Config{Observer: o})
+		readers := share(t, store, c, 3)
+		ctx := readers[1].Context(t.Context())
+		if err := client(t, store, nil).Break(t.Context(), "x", readers[0].GrantToken(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		<-ctx.Done()
+		for i, l := range readers {
+			<-l.Done()
+			var why *holdfast.Error
+			isLost(t, l.Why(), holdfast.ReasonBroken)
+			if errors.As(l.Err(), &why); why.Notice == nil || why.Notice.Reason != "stuck" {
+				t.Errorf("reader %d: %v", i, l.Err())
+			}
+			if l.Left() != 0 || l.Valid(0) {
+				t.Errorf("reader %d has %v left", i, l.Left())
+			}
+			isLost(t, l.Release(), holdfast.ReasonBroken)
+		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(reasons) != 1 || reasons[holdfast.ReasonBroken] != 3 {
+			t.Errorf("losses by reason: %v", reasons)
+		}
+		if _, leases := e.lines(); len(leases) != 3 || leases[2] != "x shared "+string(holdfast.ReasonBroken) {
+			t.Errorf("ends: %v", leases)
+		}
+		if h := c.Health(); h.Held != 0 {
+			t.Errorf("%d are held", h.Held)
+		}
 	})
 }
