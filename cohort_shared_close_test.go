@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,4 +76,55 @@ func TestFailedLockAllHoldsNoReader(t *testing.T) {
 		}
 		release(t, held)
 	})
+}
+
+// Readers that are let in while the client is closed: each call returns, each lease ends once, and the store
+// has nothing left.
+func TestCloseWhileReadersAreLetIn(t *testing.T) {
+	granted := 0
+	for i := range 200 {
+		store := memlock.New()
+		var e ends
+		c := must(holdfast.New(t.Context(), store, &holdfast.Config{Observer: e.observer()}))(t)
+		other := must(holdfast.New(t.Context(), store, nil))(t)
+		held := lock(t, other, "x")
+		var calls sync.WaitGroup
+		for range 20 {
+			calls.Go(func() {
+				l, err := c.RWMutex("x").RLock(t.Context())
+				if err == nil {
+					err = l.Release()
+				}
+				if err != nil && !errors.Is(err, holdfast.ErrClosed) && !errors.Is(err, holdfast.ErrReleased) {
+					t.Error(err)
+				}
+			})
+		}
+		for len(c.Wanted()) < 20 {
+			time.Sleep(time.Microsecond)
+		}
+		release(t, held)
+		time.Sleep(time.Duration(i%20) * time.Microsecond) // they are let in meanwhile
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		calls.Wait()
+		records(t, store, 0, 0)
+		if err := other.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		e.mu.Lock()
+		waits := 0
+		for _, w := range e.waits {
+			if w.Outcome == holdfast.OutcomeGranted {
+				waits++
+			}
+		}
+		if waits != len(e.leases) {
+			t.Errorf("%d leases were granted, and %d ended", waits, len(e.leases))
+		}
+		granted += waits
+		e.mu.Unlock()
+	}
+	t.Logf("%d leases of 4000 calls", granted)
 }
