@@ -265,3 +265,20 @@ func TestLockBesideAGiveBack(t *testing.T) {
 		})
 	}
 }
+
+// A Poll of the client gives an idle grant back before each of its tries, not only before the first.
+func TestPollBesideASticky(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		l := lock(t, c, "x", sticky())
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			release(t, l)
+		}()
+		p, err := c.Mutex("x", holdfast.Poll(time.Second, 3)).Lock(t.Context())
+		if err != nil {
+			t.Fatalf("Poll of a lock that has been idle for seconds: %v", err)
+		}
+		release(t, p)
+	})
+}
