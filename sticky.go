@@ -239,14 +239,13 @@ func (c *Client) calledBack(name, id string) {
 
 // callBack notes that somebody waits for the present grant of k. Called with c.mu held.
 func (c *Client) callBack(k *cohort) {
-	if k.calledBack {
-		return
-	}
-	k.calledBack = true
 	if k.isIdle() {
-		c.endIdle(k).releaseInBackground()
+		c.leave(k)
+	}
+	if k.calledBack || k.leaves() {
 		return
 	}
+	k.calledBack = true // also of an idle grant that could not go back at once
 	k.boundPasses(c)
 	switch {
 	case k.asking || k.full:

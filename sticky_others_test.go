@@ -282,3 +282,24 @@ func TestPollBesideASticky(t *testing.T) {
 		release(t, p)
 	})
 }
+
+// Idle grants also go back because a push may have been missed. A TryLock beside that is not refused.
+func TestTryLockBesideACallBackOfNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hooks{Backend: memlock.New()}
+		store.release = func(_ context.Context, _ driver.Hold, next func() error) error {
+			time.Sleep(time.Millisecond)
+			return next()
+		}
+		r := &recalls{Backend: store}
+		c := client(t, r, nil)
+		takeX(t, c, sticky())
+		id := must(c.Inspect(t.Context(), "x"))(t).Holders[0].ID
+		(*r.wanted.Load())("x", id)
+		l, err := c.Mutex("x", sticky()).TryLock(t.Context())
+		if err != nil {
+			t.Fatalf("TryLock of a lock that nobody holds or wants: %v", err)
+		}
+		release(t, l)
+	})
+}

@@ -1,0 +1,55 @@
+package holdfast
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A client that has as many tasks as it may have gives idle grants back when it has fewer. No call-back is
+// lost meanwhile.
+func TestIdleGrantGoesBackWhenTasksAreFew(t *testing.T) {
+	for name, f := range map[string]func(s *stickyIdle, l *Lease){
+		"called back": func(s *stickyIdle, l *Lease) { s.c.calledBack("x", l.req.ID) },
+		"idle for d":  func(*stickyIdle, *Lease) { time.Sleep(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStickyIdle(t)
+				l := s.take()
+				s.ends.Store(0)
+				tasks := func(n int) {
+					s.c.tasks.mu.Lock()
+					defer s.c.tasks.mu.Unlock()
+					s.c.tasks.n += n
+				}
+				tasks(maxTasks)
+				f(s, l)
+				time.Sleep(time.Minute)
+				if s.holders() != 1 {
+					t.Error("the client has more tasks than it may have, or does not renew the grant")
+				}
+				tasks(-maxTasks)
+				time.Sleep(leaveAgain)
+				if s.holders() != 0 {
+					t.Error("the grant has not gone back")
+				}
+				s.quiet()
+			})
+		})
+	}
+}
+
+// A call that takes an idle grant, which was called back and could not go back at once, gives it back.
+func TestTakeOfAnIdleGrantThatWasCalledBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyIdle(t)
+		s.c.tasks.n += maxTasks
+		s.c.calledBack("x", s.record().Holders[0].ID)
+		s.take()
+		if s.holders() != 0 {
+			t.Error("the grant has not gone back")
+		}
+		s.c.tasks.n -= maxTasks
+	})
+}
