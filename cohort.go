@@ -171,7 +171,7 @@ func (l *Lease) askForBlock() {
 		l.req.Tokens = min(k.passes+moreTokens, c.passes+1)
 	}
 	if k.stick > 0 {
-		contended, l.req.CallBack, k.wanted = true, true, ""
+		contended, l.req.CallBack, k.askID, k.wanted = true, true, l.req.ID, false
 		if l.req.Tokens = k.passes + moreTokens; k.full {
 			l.req.Tokens += k.passes
 		}

@@ -29,7 +29,8 @@ type sticky struct {
 	stick      time.Duration // Sticky; 0: the cohort keeps no idle grant
 	idle       *Lease        // of the present grant; made when it is first needed
 	calledBack bool          // somebody waits for the present grant
-	wanted     string        // the request ID of a grant that was called back while the call asked
+	askID      string        // of the request of the call that asks
+	wanted     bool          // its grant was called back before the answer came
 	full       bool          // the last grant was used for as many takes, or for as long, as it could be
 	keepFor    time.Duration // a grant that is older goes back at its next release
 	idleTill   time.Duration // when the idle grant goes back, on coarseNow
@@ -123,7 +124,7 @@ func (c *Client) stopSticky(k *cohort) {
 // startStick begins with l's grant, the present one. Called with c.mu held.
 func (k *cohort) startStick(l *Lease) {
 	k.idle, k.leaving, k.full, k.keepFor = nil, nil, false, max(k.stick, l.session.ttl)
-	k.calledBack = l.kept != freeGrant || k.wanted == l.req.ID
+	k.calledBack = l.kept != freeGrant || k.wanted
 	if k.calledBack {
 		k.boundPasses(l.c)
 	}
@@ -231,8 +232,8 @@ func (c *Client) calledBack(name, id string) {
 		switch {
 		case k.current != nil && k.current.req.ID == id:
 			c.callBack(k)
-		case k.asking: // the answer with the grant may still be on its way
-			k.wanted = id
+		case k.asking && k.askID == id: // the answer with the grant is still on its way
+			k.wanted = true
 		}
 	}
 }

@@ -53,3 +53,23 @@ func TestTakeOfAnIdleGrantThatWasCalledBack(t *testing.T) {
 		s.c.tasks.n -= maxTasks
 	})
 }
+
+// A call-back of an earlier grant does not make the client forget one of the grant that is on its way.
+func TestStaleCallBackWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyIdle(t)
+		c := s.c
+		stale := s.record().Holders[0].ID
+		c.calledBack("x", stale)
+		synctest.Wait()
+		s.acquired = func() {
+			c.calledBack("x", s.record().Holders[0].ID)
+			c.calledBack("x", stale)
+		}
+		s.take()
+		s.acquired = nil
+		if s.holders() != 0 {
+			t.Error("a grant that was called back before its answer came has stayed")
+		}
+	})
+}
