@@ -298,6 +298,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	c.closed = true
 	leases, offers := c.leases.own(), slices.Collect(maps.Keys(c.offers))
+	c.stopIdleTimers()
 	c.mu.Unlock()
 	c.beginClose()
 	caller, ttl := ctx, c.TTL()

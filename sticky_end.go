@@ -22,6 +22,18 @@ func (k *cohort) armIdle(c *Client, d time.Duration) {
 	k.armed = true
 }
 
+// stopIdleTimers is for Close, which gives all idle grants back: a timer would keep the client in memory
+// until its time came. Called with c.mu held.
+func (c *Client) stopIdleTimers() {
+	for _, all := range c.stickies {
+		for _, k := range all {
+			if k.armed {
+				k.idleTimer.Stop()
+			}
+		}
+	}
+}
+
 // idleOver gives the idle grant of k back, if it has been idle for long enough.
 func (c *Client) idleOver(k *cohort) {
 	now := c.coarseNow()

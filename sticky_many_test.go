@@ -54,6 +54,22 @@ func TestTakeOfAnIdleGrantThatWasCalledBack(t *testing.T) {
 	})
 }
 
+// Nothing waits for the end of idle times after Close: a timer would keep the client in memory for d.
+func TestCloseStopsIdleTimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyIdle(t)
+		s.c.mu.Lock()
+		k := s.c.leases[0].cohort
+		s.c.mu.Unlock()
+		if err := s.c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if k.idleTimer.Stop() {
+			t.Error("the timer runs after Close")
+		}
+	})
+}
+
 // A call-back of an earlier grant does not make the client forget one of the grant that is on its way.
 func TestStaleCallBackWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
