@@ -256,6 +256,9 @@ func (c *Client) runTask(t *task) {
 		c.finishTask(t)
 		return
 	default:
+		if errors.Is(err, ErrRefused) {
+			t.signalAnswered()
+		}
 		pause = t.pause.Next()
 	}
 	time.AfterFunc(pause, func() { c.queueTask(t) })

@@ -303,3 +303,28 @@ func TestTryLockBesideACallBackOfNobody(t *testing.T) {
 		release(t, l)
 	})
 }
+
+// A store that refuses writes refuses a call beside the give-back of an idle grant at once.
+func TestRefusedBesideAGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hooks{Backend: memlock.New()}
+		r := &recalls{Backend: store}
+		c := client(t, r, nil)
+		takeX(t, c, sticky())
+		store.release = func(context.Context, driver.Hold, func() error) error { return driver.ErrRefused }
+		store.acquire = func(context.Context, *driver.Request, func() (driver.Reply, error)) (driver.Reply, error) {
+			return driver.Reply{}, driver.ErrRefused
+		}
+		id := must(c.Inspect(t.Context(), "x"))(t).Holders[0].ID
+		for name, f := range map[string]func(context.Context) (*holdfast.Lease, error){
+			"Lock": c.Mutex("x", sticky()).Lock, "TryLock": c.Mutex("x", sticky()).TryLock,
+		} {
+			(*r.wanted.Load())("x", id)
+			within(t, name, 0, 0, func() {
+				if _, err := f(t.Context()); !errors.Is(err, driver.ErrRefused) {
+					t.Errorf("%s: %v; want ErrRefused", name, err)
+				}
+			})
+		}
+	})
+}
