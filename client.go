@@ -126,6 +126,7 @@ type Client struct {
 	cohorts     map[cohortKey]*cohort
 	idleCohorts []*cohort
 	stickies    map[string][]*cohort // those of Sticky, by name
+	paces       map[string]*pace     // of names that were taken often, by Sticky
 	awake       awake
 	wakeAt      time.Duration // when the watcher looks next
 	looking     bool          // the watcher looks at least once a second, because there is a lease
@@ -228,7 +229,8 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		doubts: doubts{wake: make(chan struct{}, 1)}, waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},
 		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{}, stickies: map[string][]*cohort{},
-		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
+		paces: map[string]*pace{},
+		work:  workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 		explaining: make(chan struct{}, maxExplaining),
 	}
 	c.history.c, c.history.keep = c, cfg.History

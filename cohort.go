@@ -175,7 +175,13 @@ func (l *Lease) askForBlock() {
 		if l.req.Tokens = k.passes + moreTokens; k.full {
 			l.req.Tokens += k.passes
 		}
-		l.req.Tokens = k.pace(min(l.req.Tokens, driver.MaxCallBackTokens), c.coarseNow())
+		l.req.Tokens = min(l.req.Tokens, driver.MaxCallBackTokens)
+		if now := c.coarseNow(); k.pace != nil || l.req.Tokens > moreTokens {
+			if k.pace == nil {
+				k.pace = c.paceOf(k.key.name, now)
+			}
+			l.req.Tokens = k.pace.block(l.req.Tokens, now)
+		}
 	}
 	l.req.Info = k.key.info
 	c.mu.Unlock()

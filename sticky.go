@@ -38,23 +38,7 @@ type sticky struct {
 	armed      bool          // idleTimer runs
 	leaving    *task         // releases the idle grant, which nobody has taken for d; the first of the line asks after it
 	released   *Error        // why leases end whose grant becomes idle; all of them share it
-	asked      time.Duration // when the last block was asked for
-	ahead      time.Duration // by how much its last token was then ahead of the clock; see pace
-}
-
-// mostAhead is by how much tokens may run ahead of a clock of which they are the microseconds. If a
-// server fails and others go on without its last grants, their clock has passed that long before.
-const mostAhead = 20 * time.Millisecond
-
-// pace returns how many of n tokens the next block may have, 1 at least. A store whose tokens are times
-// keeps them growing over a loss of data only if no more are used than microseconds pass. Called with
-// c.mu held.
-func (k *cohort) pace(n int, now time.Duration) int {
-	k.ahead = max(k.ahead-(now-k.asked), 0)
-	k.asked = now
-	n = max(min(n, int((mostAhead-k.ahead)/time.Microsecond)), 1)
-	k.ahead += time.Duration(n) * time.Microsecond
-	return n
+	pace       *pace         // of the name; nil until a large block is asked for
 }
 
 // maxFull is how many unused cohorts a client keeps, so that their next grant has a block of the right size.
@@ -83,6 +67,11 @@ func (c *Client) startFree(l *Lease, o *options, token uint64, proof time.Durati
 		return c.startLease(l, o, token, proof)
 	}
 	l.kept = freeGrant
+	c.mu.Lock()
+	if k := l.cohort; k != nil && k.pace != nil {
+		k.pace.granted(token, proof)
+	}
+	c.mu.Unlock()
 	started := c.startLease(l, o, token, proof)
 	if !started {
 		l.kept = mayBeKept
