@@ -328,7 +328,9 @@ func (c *Client) leaveCohort(l *Lease) {
 	if k == nil || k.current != l {
 		return
 	}
-	k.current, k.heard = nil, max(k.heard, min(c.coarseNow(), l.trusted))
+	if k.current = nil; l.kept != idleGrant && !k.full { // else it was not held while its release was under way
+		k.heard = max(k.heard, min(c.coarseNow(), l.trusted))
+	}
 	if !k.asking {
 		c.nextAsker(k)
 	}

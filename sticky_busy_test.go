@@ -1,6 +1,8 @@
 package holdfast_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
@@ -64,5 +67,52 @@ func TestNewcomerBesideABusyClient(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A call that waits for the release of its client's own grant does not know whether somebody holds the
+// lock. So it reports that the store is silent, and not that the lock is held.
+func TestWaitAtMostBesideASilentRelease(t *testing.T) {
+	const d = time.Second
+	for name, begin := range map[string]func(t *testing.T, c *holdfast.Client, r *recalls){
+		"called back": func(t *testing.T, c *holdfast.Client, r *recalls) {
+			(*r.wanted.Load())("x", must(c.Inspect(t.Context(), "x"))(t).Holders[0].ID)
+		},
+		"idle for d": func(*testing.T, *holdfast.Client, *recalls) { time.Sleep(d) },
+		"used up": func(t *testing.T, c *holdfast.Client, _ *recalls) {
+			l := lock(t, c, "x", holdfast.Sticky(d))
+			for l.Token() != l.GrantToken() {
+				release(t, l)
+				l = lock(t, c, "x", holdfast.Sticky(d))
+			}
+			go func() { _ = l.Release() }()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, do := answering(memlock.New())
+				h.release = func(ctx context.Context, _ driver.Hold, next func() error) error {
+					if f := do.Load(); f != nil {
+						return (*f)(ctx)
+					}
+					return next()
+				}
+				r := &recalls{Backend: h}
+				c := client(t, r, nil)
+				takeX(t, c, holdfast.Sticky(d))
+				silent := hangs
+				do.Store(&silent)
+				begin(t, c, r)
+				synctest.Wait()
+				for range 5 {
+					within(t, "WaitAtMost", d, d, func() {
+						_, err := c.Mutex("x", holdfast.Sticky(d), holdfast.WaitAtMost(d)).Lock(t.Context())
+						if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
+							t.Errorf("WaitAtMost: %v", err)
+						}
+					})
+				}
+			})
+		})
 	}
 }
