@@ -76,8 +76,9 @@ func (c *Client) leave(k *cohort) {
 	k.armIdle(c, left)
 }
 
-// leaveAgain is after which time an idle grant goes back that could not go back at once.
-const leaveAgain = 20 * time.Millisecond
+// leaveAgain is after which time an idle grant goes back that could not go back at once. There may be very
+// many, and each looks so often whether it can.
+const leaveAgain = 200 * time.Millisecond
 
 // await waits until t has been answered, as long as an exchange may take.
 func (c *Client) await(ctx context.Context, t *task) {
