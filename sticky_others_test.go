@@ -328,3 +328,23 @@ func TestRefusedBesideAGiveBack(t *testing.T) {
 		}
 	})
 }
+
+// An idle grant is a lock in use: another client cannot use the name as something else meanwhile, and calls
+// nothing back by that. The same client can use it as a semaphore.
+func TestOtherKindsBesideAnIdleGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, other := client(t, store, nil), client(t, store, nil)
+		takeX(t, c, sticky())
+		if _, err := other.Semaphore("x", 2).Acquire(t.Context(), 1); !errors.Is(err, holdfast.ErrKind) {
+			t.Errorf("a semaphore of another client: %v; want ErrKind", err)
+		}
+		if _, err := other.Latch("x").Set(t.Context(), 1); !errors.Is(err, holdfast.ErrKind) {
+			t.Errorf("a latch: %v; want ErrKind", err)
+		}
+		if holders(t, other) != 1 {
+			t.Error("the grant has gone back")
+		}
+		release(t, must(c.Semaphore("x", 2).Acquire(t.Context(), 1))(t))
+	})
+}
