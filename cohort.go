@@ -46,7 +46,8 @@ type cohort struct {
 	holder  *driver.Holder // the last that the asker knows
 	named   time.Duration  // as attempt.named
 	failure error          // as attempt.failure, of the asker
-	heard   time.Duration  // when the lock was last known not to be free; -1: never
+	heard   time.Duration  // when the store was last known to say that the lock is not free; -1: never
+	left    time.Duration  // when a call of the cohort last had the lock
 	sticky                 // what Sticky needs: see sticky.go
 }
 
@@ -84,7 +85,7 @@ func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 		} else {
 			k = &cohort{}
 		}
-		k.key, k.heard = key, -1
+		k.key, k.heard, k.left = key, -1, -forever
 		c.cohorts[key] = k
 		c.startSticky(k, o.sticky)
 	}
@@ -329,7 +330,7 @@ func (c *Client) leaveCohort(l *Lease) {
 		return
 	}
 	if k.current = nil; l.kept != idleGrant && !k.full { // else it was not held while its release was under way
-		k.heard = max(k.heard, min(c.coarseNow(), l.trusted))
+		k.left = min(c.coarseNow(), l.trusted)
 	}
 	if !k.asking {
 		c.nextAsker(k)

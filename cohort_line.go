@@ -166,6 +166,8 @@ func (k *cohort) tell(a *attempt) (heard time.Duration) {
 	switch {
 	case k.leaves() || k.full && l != nil && l.ended != nil: // nobody has it; the store has not answered that yet
 		return -1
+	case l == nil && now-k.left <= a.l.c.silentAfter():
+		return now
 	case l == nil || now >= l.trusted:
 		return k.heard
 	}
