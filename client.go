@@ -127,6 +127,7 @@ type Client struct {
 	idleCohorts []*cohort
 	stickies    map[string][]*cohort // those of Sticky, by name
 	paces       map[string]*pace     // of names that were taken often, by Sticky
+	fulls       int                  // how often keepFull has kept a cohort since it dropped some
 	awake       awake
 	wakeAt      time.Duration // when the watcher looks next
 	looking     bool          // the watcher looks at least once a second, because there is a lease

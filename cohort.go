@@ -97,7 +97,11 @@ const maxIdleCohorts = 64
 
 // forgetCohort drops k if nobody uses it. Called with c.mu held.
 func (c *Client) forgetCohort(k *cohort) {
-	if k.asking || k.current != nil || k.line.n > 0 || k.full && len(c.cohorts) <= maxFull {
+	switch {
+	case k.inUse():
+		return
+	case k.full:
+		c.keepFull(k)
 		return
 	}
 	delete(c.cohorts, k.key)
@@ -106,6 +110,8 @@ func (c *Client) forgetCohort(k *cohort) {
 		c.idleCohorts = append(c.idleCohorts, k)
 	}
 }
+
+func (k *cohort) inUse() bool { return k.asking || k.current != nil || k.line.n > 0 }
 
 // enterCohort makes the call part of its cohort, if it has one. It returns its place in the line; nil if
 // the call asks the store itself, or granted if it has taken an idle grant. idle is the lease of one that

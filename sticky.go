@@ -41,8 +41,24 @@ type sticky struct {
 	pace       *pace         // of the name; nil until a large block is asked for
 }
 
-// maxFull is how many unused cohorts a client keeps, so that their next grant has a block of the right size.
+// maxFull is how many unused cohorts a client keeps at most, so that their next grant has a block of the
+// right size.
 const maxFull = 1024
+
+// keepFull is called when k is kept although nobody uses it. If that has happened often, it drops all others
+// that nobody uses. Called with c.mu held.
+func (c *Client) keepFull(k *cohort) {
+	if c.fulls++; c.fulls <= maxFull {
+		return
+	}
+	for _, x := range c.cohorts {
+		if x != k && x.full && !x.inUse() {
+			x.full = false
+			c.forgetCohort(x)
+		}
+	}
+	c.fulls = 1
+}
 
 // kept says what Sticky has to do with a lease.
 type kept uint8

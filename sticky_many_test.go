@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +87,39 @@ func TestStaleCallBackWhileAsking(t *testing.T) {
 		s.acquired = nil
 		if s.holders() != 0 {
 			t.Error("a grant that was called back before its answer came has stayed")
+		}
+	})
+}
+
+// However many names a client has taken often before, the blocks of another one grow.
+func TestBlocksGrowForEachName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyIdle(t)
+		asked := 0
+		s.acquired = func() { asked++ }
+		often := func(name string, times int) {
+			for range times {
+				l, err := s.c.Mutex(name, Sticky(time.Second)).Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := l.Release(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for i := range maxFull + 100 {
+			often(fmt.Sprint(i), 64) // its block is used up
+		}
+		asked = 0
+		often("another", 2000)
+		if asked > 10 {
+			t.Errorf("asked %d times for 2,000 leases", asked)
+		}
+		s.c.mu.Lock()
+		defer s.c.mu.Unlock()
+		if n := len(s.c.cohorts); n > maxFull+2 {
+			t.Errorf("%d cohorts", n)
 		}
 	})
 }
