@@ -36,6 +36,7 @@ type sticky struct {
 	idleTill   time.Duration // when the idle grant goes back, on coarseNow
 	idleTimer  *time.Timer   // looks whether that time has come
 	armed      bool          // idleTimer runs
+	looksAt    time.Duration // when it ends then
 	leaving    *task         // releases the idle grant, which nobody has taken for d; the first of the line asks after it
 	released   *Error        // why leases end whose grant becomes idle; all of them share it
 	pace       *pace         // of the name; nil until a large block is asked for
@@ -204,7 +205,7 @@ func (l *Lease) keepIdle(now time.Duration) {
 	c.watchLease(x)
 	k.current = x
 	k.idleTill = now + k.stick
-	k.armIdle(c, k.stick)
+	k.armIdle(c, now)
 }
 
 // releaseIdle is release, if that makes the grant of l idle and ends nothing but l. It returns false if

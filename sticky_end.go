@@ -10,16 +10,17 @@ import (
 
 // How an idle grant of Sticky goes back to the store.
 
-// armIdle makes idleOver look after d, unless it is about to look. Called with c.mu held.
-func (k *cohort) armIdle(c *Client, d time.Duration) {
-	switch {
-	case k.armed:
-	case k.idleTimer == nil:
-		k.idleTimer = time.AfterFunc(d, func() { c.idleOver(k) })
-	default:
-		k.idleTimer.Reset(d)
+// armIdle makes idleOver look at the time idleTill, or earlier. Called with c.mu held.
+func (k *cohort) armIdle(c *Client, now time.Duration) {
+	if k.armed && k.looksAt <= k.idleTill {
+		return
 	}
-	k.armed = true
+	k.armed, k.looksAt = true, k.idleTill
+	if k.idleTimer == nil {
+		k.idleTimer = time.AfterFunc(k.idleTill-now, func() { c.idleOver(k) })
+		return
+	}
+	k.idleTimer.Reset(k.idleTill - now)
 }
 
 // stopIdleTimers is for Close, which gives all idle grants back: a timer would keep the client in memory
@@ -43,7 +44,7 @@ func (c *Client) idleOver(k *cohort) {
 	switch leaves := k.leaves(); {
 	case !leaves && !k.isIdle():
 	case now < k.idleTill:
-		k.armIdle(c, k.idleTill-now)
+		k.armIdle(c, now)
 	case leaves: // the store is silent
 		c.leaveCohort(k.idle)
 	default:
@@ -72,8 +73,9 @@ func (c *Client) leave(k *cohort) {
 	} else { // very many go back at once; this one soon
 		left = leaveAgain
 	}
-	k.idleTill, k.armed = c.coarseNow()+left, false
-	k.armIdle(c, left)
+	now := c.coarseNow()
+	k.idleTill = now + left
+	k.armIdle(c, now)
 }
 
 // leaveAgain is after which time an idle grant goes back that could not go back at once. There may be very

@@ -348,3 +348,29 @@ func TestOtherKindsBesideAnIdleGrant(t *testing.T) {
 		release(t, must(c.Semaphore("x", 2).Acquire(t.Context(), 1))(t))
 	})
 }
+
+// The grant that follows a give-back goes back after d as well, although the give-back might have taken longer.
+func TestIdleAgainAfterAGiveBack(t *testing.T) {
+	const d = 30 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		mem := memlock.New()
+		store := &hooks{Backend: mem}
+		store.release = func(_ context.Context, _ driver.Hold, next func() error) error {
+			time.Sleep(time.Millisecond)
+			return next()
+		}
+		c := client(t, store, nil)
+		takeX(t, c, holdfast.Sticky(d))
+		time.Sleep(d)
+		synctest.Wait()
+		next := lockAsync(t, c.Mutex("x", holdfast.Sticky(d)).Lock)
+		stillWaiting(t, "a call beside the give-back", next)
+		time.Sleep(time.Millisecond)
+		release(t, acquired(t, "the call", next))
+		time.Sleep(d + 2*time.Millisecond)
+		synctest.Wait()
+		if r := must(mem.Inspect(t.Context(), "x"))(t); len(r.Holders) > 0 {
+			t.Errorf("the idle grant is still there: %+v", r.Holders)
+		}
+	})
+}
