@@ -242,6 +242,7 @@ func (a *attempt) poll() error {
 	if a.asked { // by a try that was not answered
 		a.l.c.cancelInBackground(a.l.session, a.l.req.Name, a.l.req.ID, a.l.unanswered)
 	}
+	a.l.c.giveWay(a.limited, a.l, nil)
 	a.restart(a.l.session)
 	return nil
 }

@@ -63,6 +63,7 @@ type task struct {
 	deadline time.Time
 	pause    backoff.Pause
 	answered chan struct{} // closed at the first answer, or when the task ends without one
+	then     func()        // called then, without Client.mu; nil: nothing
 	once     sync.Once
 	detached bool // Close does not wait for it
 }
@@ -97,11 +98,25 @@ const (
 // startTask runs do in the background. unanswered says that an earlier exchange about the same
 // request was not answered, and may still reach the store.
 func (c *Client) startTask(name string, unanswered bool, do func(context.Context) error) *task {
+	t := c.newTask(name, unanswered, do)
+	if !c.tryTask(t) {
+		c.logCalls.countDropped()
+		t.signalAnswered()
+	}
+	return t
+}
+
+func (c *Client) newTask(name string, unanswered bool, do func(context.Context) error) *task {
 	t := &task{name: name, do: do, deadline: time.Now().Add(c.TTL()),
 		pause: backoff.Pause{First: firstPause, Most: time.Second}, answered: make(chan struct{})}
 	if unanswered {
 		t.repeats = []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, c.limit()}
 	}
+	return t
+}
+
+// tryTask runs t in the background, unless there are as many tasks as a client may have.
+func (c *Client) tryTask(t *task) bool {
 	c.tasks.mu.Lock()
 	full := c.tasks.n >= maxTasks
 	if !full {
@@ -109,18 +124,39 @@ func (c *Client) startTask(name string, unanswered bool, do func(context.Context
 	}
 	c.tasks.mu.Unlock()
 	if full {
-		c.logCalls.countDropped()
-		t.signalAnswered()
-		return t
+		return false
 	}
 	c.work.add()
 	c.queueTask(t)
-	return t
+	return true
 }
 
 // cancelInBackground cancels a request, and ends the grant that it may have got.
 func (c *Client) cancelInBackground(s *session, name, id string, unanswered bool) *task {
 	return c.startTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
+}
+
+// releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
+// has expired there. It then cancels the request, as long as an exchange about that may still arrive.
+func (l *Lease) releaseInBackground() *task {
+	return l.c.startTask(l.req.Name, l.unanswered, l.releaser())
+}
+
+// releaser is what the task of releaseInBackground does.
+func (l *Lease) releaser() func(context.Context) error {
+	released := false
+	return func(ctx context.Context) error {
+		if released {
+			return l.session.Cancel(ctx, l.req.Name, l.req.ID)
+		}
+		sent := l.c.coarseNow()
+		err := l.releaseOnce(ctx)
+		if err == nil {
+			l.recordRelease(sent)
+		}
+		released = err == nil || driver.IsOver(err)
+		return err
+	}
 }
 
 // queueTask runs t as soon as a worker is free.
@@ -220,6 +256,9 @@ func (c *Client) runTask(t *task) {
 		c.finishTask(t)
 		return
 	default:
+		if errors.Is(err, ErrRefused) {
+			t.signalAnswered()
+		}
 		pause = t.pause.Next()
 	}
 	time.AfterFunc(pause, func() { c.queueTask(t) })
@@ -242,7 +281,14 @@ func (t *task) detach(c *Client) {
 	}
 }
 
-func (t *task) signalAnswered() { t.once.Do(func() { close(t.answered) }) }
+func (t *task) signalAnswered() {
+	t.once.Do(func() {
+		close(t.answered)
+		if t.then != nil {
+			t.then()
+		}
+	})
+}
 
 func (c *Client) finishTask(t *task) {
 	t.signalAnswered()

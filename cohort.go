@@ -46,7 +46,8 @@ type cohort struct {
 	holder  *driver.Holder // the last that the asker knows
 	named   time.Duration  // as attempt.named
 	failure error          // as attempt.failure, of the asker
-	heard   time.Duration  // when the lock was last known not to be free; -1: never
+	heard   time.Duration  // when the store was last known to say that the lock is not free; -1: never
+	left    time.Duration  // when a call of the cohort last had the lock
 	sticky                 // what Sticky needs: see sticky.go
 }
 
@@ -85,7 +86,7 @@ func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 		} else {
 			k = &cohort{}
 		}
-		k.key, k.heard = key, -1
+		k.key, k.heard, k.left = key, -1, -forever
 		c.cohorts[key] = k
 		if k.reads() {
 			c.readers[r.Name] = append(c.readers[r.Name], k)
@@ -100,7 +101,11 @@ const maxIdleCohorts = 64
 
 // forgetCohort drops k if nobody uses it. Called with c.mu held.
 func (c *Client) forgetCohort(k *cohort) {
-	if k.asking || k.current != nil || k.line.n > 0 || k.full && len(c.cohorts) <= maxFull {
+	switch {
+	case k.inUse():
+		return
+	case k.full:
+		c.keepFull(k)
 		return
 	}
 	c.unlistCohort(k)
@@ -109,6 +114,8 @@ func (c *Client) forgetCohort(k *cohort) {
 		c.idleCohorts = append(c.idleCohorts, k)
 	}
 }
+
+func (k *cohort) inUse() bool { return k.asking || k.current != nil || k.line.n > 0 }
 
 // enterCohort makes the call part of its cohort, if it has one. It returns its place in the line; nil if
 // the call asks the store itself, or granted if it has taken an idle grant. idle is the lease of one that
@@ -178,11 +185,17 @@ func (l *Lease) askForBlock() {
 		l.req.Tokens = min(k.passes+moreTokens, c.passes+1)
 	}
 	if k.stick > 0 {
-		contended, l.req.CallBack, k.wanted = true, true, ""
+		contended, l.req.CallBack, k.askID, k.wanted = true, true, l.req.ID, false
 		if l.req.Tokens = k.passes + moreTokens; k.full {
 			l.req.Tokens += k.passes
 		}
-		l.req.Tokens = k.pace(min(l.req.Tokens, driver.MaxCallBackTokens), c.coarseNow())
+		l.req.Tokens = min(l.req.Tokens, driver.MaxCallBackTokens)
+		if now := c.coarseNow(); k.pace != nil || l.req.Tokens > moreTokens {
+			if k.pace == nil {
+				k.pace = c.paceOf(k.key.name, now)
+			}
+			l.req.Tokens = k.pace.block(l.req.Tokens, now)
+		}
 	}
 	l.req.Info = k.key.info
 	c.mu.Unlock()
@@ -333,7 +346,9 @@ func (c *Client) leaveCohort(l *Lease) {
 	if k == nil || k.current != l {
 		return
 	}
-	k.current, k.heard = nil, max(k.heard, min(c.coarseNow(), l.trusted))
+	if k.current = nil; l.kept != idleGrant && !k.full { // else it was not held while its release was under way
+		k.left = min(c.coarseNow(), l.trusted)
+	}
 	if !k.asking {
 		c.nextAsker(k)
 	}

@@ -116,6 +116,26 @@ func TestLineKnows(t *testing.T) {
 			}
 		})
 	})
+	for name, wait := range map[string]time.Duration{"just now": 300 * time.Millisecond, "before": 2 * time.Second} {
+		t.Run("a call of this client had it "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, do := answering(memlock.New())
+				c := client(t, h, nil)
+				mine := lock(t, c, "x")
+				f := hangs
+				do.Store(&f)
+				inBackground(t, t.Context(), c, "x")
+				time.AfterFunc(wait/3, func() { release(t, mine) })
+				want := holdfast.ErrHeld
+				if wait > time.Second {
+					want = holdfast.ErrUncertain
+				}
+				if _, err := waitAtMost(t, c, "x", wait); !errors.Is(err, want) {
+					t.Errorf("WaitAtMost: %v; want %v", err, want)
+				}
+			})
+		})
+	}
 	t.Run("the holder of another lock", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memlock.New()

@@ -163,7 +163,12 @@ func (a *attempt) tellLine() {
 func (k *cohort) tell(a *attempt) (heard time.Duration) {
 	a.holder, a.named, a.failure = k.holder, k.named, k.failure
 	now, l := a.l.c.coarseNow(), k.current
-	if l == nil || now >= l.trusted {
+	switch {
+	case k.leaves() || k.full && l != nil && l.ended != nil: // nobody has it; the store has not answered that yet
+		return -1
+	case l == nil && now-k.left <= a.l.c.silentAfter():
+		return now
+	case l == nil || now >= l.trusted:
 		return k.heard
 	}
 	a.holder, a.named = &driver.Holder{ID: l.req.ID, Mode: l.req.Mode, N: 1, Token: l.grantToken,

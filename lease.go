@@ -333,24 +333,6 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 	return &Error{Op: "release", Name: l.req.Name, Err: asOutage(explain(ctx, err))}
 }
 
-// releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
-// has expired there. It then cancels the request, as long as an exchange about that may still arrive.
-func (l *Lease) releaseInBackground() *task {
-	released := false
-	return l.c.startTask(l.req.Name, l.unanswered, func(ctx context.Context) error {
-		if released {
-			return l.session.Cancel(ctx, l.req.Name, l.req.ID)
-		}
-		sent := l.c.coarseNow()
-		err := l.releaseOnce(ctx)
-		if err == nil {
-			l.recordRelease(sent)
-		}
-		released = err == nil || driver.IsOver(err)
-		return err
-	})
-}
-
 // recordRelease adds a release to the history, which an exchange sent at sent has made.
 func (l *Lease) recordRelease(sent time.Duration) {
 	l.c.mu.Lock()

@@ -110,7 +110,7 @@ func (c *Client) readRequests(ctx context.Context) {
 		switch n := asked[grant{l.req.Name, l.grantToken}]; {
 		case n == nil:
 		case l.kept == idleGrant:
-			c.endIdle(l.cohort).releaseInBackground()
+			c.leave(l.cohort)
 		default:
 			l.markRevoked(n)
 		}

@@ -29,35 +29,37 @@ type sticky struct {
 	stick      time.Duration // Sticky; 0: the cohort keeps no idle grant
 	idle       *Lease        // of the present grant; made when it is first needed
 	calledBack bool          // somebody waits for the present grant
-	wanted     string        // the request ID of a grant that was called back while the call asked
+	askID      string        // of the request of the call that asks
+	wanted     bool          // its grant was called back before the answer came
 	full       bool          // the last grant was used for as many takes, or for as long, as it could be
 	keepFor    time.Duration // a grant that is older goes back at its next release
 	idleTill   time.Duration // when the idle grant goes back, on coarseNow
 	idleTimer  *time.Timer   // looks whether that time has come
 	armed      bool          // idleTimer runs
+	looksAt    time.Duration // when it ends then
 	leaving    *task         // releases the idle grant, which nobody has taken for d; the first of the line asks after it
 	released   *Error        // why leases end whose grant becomes idle; all of them share it
-	asked      time.Duration // when the last block was asked for
-	ahead      time.Duration // by how much its last token was then ahead of the clock; see pace
+	pace       *pace         // of the name; nil until a large block is asked for
 }
 
-// mostAhead is by how much tokens may run ahead of a clock of which they are the microseconds. If a
-// server fails and others go on without its last grants, their clock has passed that long before.
-const mostAhead = 20 * time.Millisecond
-
-// pace returns how many of n tokens the next block may have, 1 at least. A store whose tokens are times
-// keeps them growing over a loss of data only if no more are used than microseconds pass. Called with
-// c.mu held.
-func (k *cohort) pace(n int, now time.Duration) int {
-	k.ahead = max(k.ahead-(now-k.asked), 0)
-	k.asked = now
-	n = max(min(n, int((mostAhead-k.ahead)/time.Microsecond)), 1)
-	k.ahead += time.Duration(n) * time.Microsecond
-	return n
-}
-
-// maxFull is how many unused cohorts a client keeps, so that their next grant has a block of the right size.
+// maxFull is how many unused cohorts a client keeps at most, so that their next grant has a block of the
+// right size.
 const maxFull = 1024
+
+// keepFull is called when k is kept although nobody uses it. If that has happened often, it drops all others
+// that nobody uses. Called with c.mu held.
+func (c *Client) keepFull(k *cohort) {
+	if c.fulls++; c.fulls <= maxFull {
+		return
+	}
+	for _, x := range c.cohorts {
+		if x != k && x.full && !x.inUse() {
+			x.full = false
+			c.forgetCohort(x)
+		}
+	}
+	c.fulls = 1
+}
 
 // kept says what Sticky has to do with a lease, or that it is a shared grant.
 type kept uint8
@@ -83,6 +85,11 @@ func (c *Client) startFree(l *Lease, o *options, token uint64, proof time.Durati
 		return c.startLease(l, o, token, proof)
 	}
 	l.kept = freeGrant
+	c.mu.Lock()
+	if k := l.cohort; k != nil && k.pace != nil {
+		k.pace.granted(token, proof)
+	}
+	c.mu.Unlock()
 	started := c.startLease(l, o, token, proof)
 	if !started {
 		l.kept = mayBeKept
@@ -124,7 +131,7 @@ func (c *Client) stopSticky(k *cohort) {
 // startStick begins with l's grant, the present one. Called with c.mu held.
 func (k *cohort) startStick(l *Lease) {
 	k.idle, k.leaving, k.full, k.keepFor = nil, nil, false, max(k.stick, l.session.ttl)
-	k.calledBack = l.kept != freeGrant || k.wanted == l.req.ID
+	k.calledBack = l.kept != freeGrant || k.wanted
 	if k.calledBack {
 		k.boundPasses(l.c)
 	}
@@ -198,7 +205,7 @@ func (l *Lease) keepIdle(now time.Duration) {
 	c.watchLease(x)
 	k.current = x
 	k.idleTill = now + k.stick
-	k.armIdle(c, k.stick)
+	k.armIdle(c, now)
 }
 
 // releaseIdle is release, if that makes the grant of l idle and ends nothing but l. It returns false if
@@ -232,22 +239,21 @@ func (c *Client) calledBack(name, id string) {
 		switch {
 		case k.current != nil && k.current.req.ID == id:
 			c.callBack(k)
-		case k.asking: // the answer with the grant may still be on its way
-			k.wanted = id
+		case k.asking && k.askID == id: // the answer with the grant is still on its way
+			k.wanted = true
 		}
 	}
 }
 
 // callBack notes that somebody waits for the present grant of k. Called with c.mu held.
 func (c *Client) callBack(k *cohort) {
-	if k.calledBack {
-		return
-	}
-	k.calledBack = true
 	if k.isIdle() {
-		c.endIdle(k).releaseInBackground()
+		c.leave(k)
+	}
+	if k.calledBack || k.leaves() {
 		return
 	}
+	k.calledBack = true // also of an idle grant that could not go back at once
 	k.boundPasses(c)
 	switch {
 	case k.asking || k.full:

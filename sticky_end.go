@@ -10,16 +10,29 @@ import (
 
 // How an idle grant of Sticky goes back to the store.
 
-// armIdle makes idleOver look after d, unless it is about to look. Called with c.mu held.
-func (k *cohort) armIdle(c *Client, d time.Duration) {
-	switch {
-	case k.armed:
-	case k.idleTimer == nil:
-		k.idleTimer = time.AfterFunc(d, func() { c.idleOver(k) })
-	default:
-		k.idleTimer.Reset(d)
+// armIdle makes idleOver look at the time idleTill, or earlier. Called with c.mu held.
+func (k *cohort) armIdle(c *Client, now time.Duration) {
+	if k.armed && k.looksAt <= k.idleTill {
+		return
 	}
-	k.armed = true
+	k.armed, k.looksAt = true, k.idleTill
+	if k.idleTimer == nil {
+		k.idleTimer = time.AfterFunc(k.idleTill-now, func() { c.idleOver(k) })
+		return
+	}
+	k.idleTimer.Reset(k.idleTill - now)
+}
+
+// stopIdleTimers is for Close, which gives all idle grants back: a timer would keep the client in memory
+// until its time came. Called with c.mu held.
+func (c *Client) stopIdleTimers() {
+	for _, all := range c.stickies {
+		for _, k := range all {
+			if k.armed {
+				k.idleTimer.Stop()
+			}
+		}
+	}
 }
 
 // idleOver gives the idle grant of k back, if it has been idle for long enough.
@@ -28,30 +41,46 @@ func (c *Client) idleOver(k *cohort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k.armed = false
-	switch {
-	case !k.isIdle():
+	switch leaves := k.leaves(); {
+	case !leaves && !k.isIdle():
 	case now < k.idleTill:
-		k.armIdle(c, k.idleTill-now)
+		k.armIdle(c, now)
+	case leaves: // the store is silent
+		c.leaveCohort(k.idle)
 	default:
 		c.leave(k)
 	}
 }
 
-// leave gives the idle grant of k back. Until the store has answered, a call that asked would find its own
-// client's grant in the way: it waits in line, or in giveWay. Called with c.mu held.
+// leaves reports whether the idle grant of k is on its way back to the store. Called with c.mu held.
+func (k *cohort) leaves() bool { return k.leaving != nil && k.idle != nil && k.current == k.idle }
+
+// leave gives the idle grant of k back. Until the store has answered, at most for as long as an exchange
+// may take, a call that asked would find its own client's grant in the way: it waits in line, or in
+// giveWay. Called with c.mu held.
 func (c *Client) leave(k *cohort) {
 	l := k.idle
-	c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
-	k.leaving = l.releaseInBackground()
-	c.work.add()
-	go func(t *task) {
-		defer c.work.done()
-		c.await(c.openCtx, t)
+	t := c.newTask(l.req.Name, l.unanswered, l.releaser())
+	t.then = func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.leaveCohort(l)
-	}(k.leaving)
+	}
+	left := c.limit()
+	if c.tryTask(t) {
+		c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
+		k.leaving = t
+	} else { // very many go back at once; this one soon
+		left = leaveAgain
+	}
+	now := c.coarseNow()
+	k.idleTill = now + left
+	k.armIdle(c, now)
 }
+
+// leaveAgain is after which time an idle grant goes back that could not go back at once. There may be very
+// many, and each looks so often whether it can.
+const leaveAgain = 200 * time.Millisecond
 
 // await waits until t has been answered, as long as an exchange may take.
 func (c *Client) await(ctx context.Context, t *task) {

@@ -27,6 +27,8 @@ type stickyIdle struct {
 	lost  chan struct{} // of the present session
 	fails atomic.Bool   // nothing reaches the store, and nothing comes back
 	slow  atomic.Int64  // how long a release is on its way
+
+	acquired func() // called after the store has answered a request, before the client hears of it
 }
 
 func (s *stickyIdle) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
@@ -42,6 +44,14 @@ type stickySession struct {
 }
 
 func (n *stickySession) Lost() <-chan struct{} { return n.lost }
+
+func (n *stickySession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	reply, err := n.Session.Acquire(ctx, r)
+	if f := n.s.acquired; f != nil {
+		f()
+	}
+	return reply, err
+}
 
 func (n *stickySession) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	if n.s.fails.Load() {

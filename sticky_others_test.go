@@ -265,3 +265,112 @@ func TestLockBesideAGiveBack(t *testing.T) {
 		})
 	}
 }
+
+// A Poll of the client gives an idle grant back before each of its tries, not only before the first.
+func TestPollBesideASticky(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		l := lock(t, c, "x", sticky())
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			release(t, l)
+		}()
+		p, err := c.Mutex("x", holdfast.Poll(time.Second, 3)).Lock(t.Context())
+		if err != nil {
+			t.Fatalf("Poll of a lock that has been idle for seconds: %v", err)
+		}
+		release(t, p)
+	})
+}
+
+// Idle grants also go back because a push may have been missed. A TryLock beside that is not refused.
+func TestTryLockBesideACallBackOfNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hooks{Backend: memlock.New()}
+		store.release = func(_ context.Context, _ driver.Hold, next func() error) error {
+			time.Sleep(time.Millisecond)
+			return next()
+		}
+		r := &recalls{Backend: store}
+		c := client(t, r, nil)
+		takeX(t, c, sticky())
+		id := must(c.Inspect(t.Context(), "x"))(t).Holders[0].ID
+		(*r.wanted.Load())("x", id)
+		l, err := c.Mutex("x", sticky()).TryLock(t.Context())
+		if err != nil {
+			t.Fatalf("TryLock of a lock that nobody holds or wants: %v", err)
+		}
+		release(t, l)
+	})
+}
+
+// A store that refuses writes refuses a call beside the give-back of an idle grant at once.
+func TestRefusedBesideAGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hooks{Backend: memlock.New()}
+		r := &recalls{Backend: store}
+		c := client(t, r, nil)
+		takeX(t, c, sticky())
+		store.release = func(context.Context, driver.Hold, func() error) error { return driver.ErrRefused }
+		store.acquire = func(context.Context, *driver.Request, func() (driver.Reply, error)) (driver.Reply, error) {
+			return driver.Reply{}, driver.ErrRefused
+		}
+		id := must(c.Inspect(t.Context(), "x"))(t).Holders[0].ID
+		for name, f := range map[string]func(context.Context) (*holdfast.Lease, error){
+			"Lock": c.Mutex("x", sticky()).Lock, "TryLock": c.Mutex("x", sticky()).TryLock,
+		} {
+			(*r.wanted.Load())("x", id)
+			within(t, name, 0, 0, func() {
+				if _, err := f(t.Context()); !errors.Is(err, driver.ErrRefused) {
+					t.Errorf("%s: %v; want ErrRefused", name, err)
+				}
+			})
+		}
+	})
+}
+
+// An idle grant is a lock in use: another client cannot use the name as something else meanwhile, and calls
+// nothing back by that. The same client can use it as a semaphore.
+func TestOtherKindsBesideAnIdleGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, other := client(t, store, nil), client(t, store, nil)
+		takeX(t, c, sticky())
+		if _, err := other.Semaphore("x", 2).Acquire(t.Context(), 1); !errors.Is(err, holdfast.ErrKind) {
+			t.Errorf("a semaphore of another client: %v; want ErrKind", err)
+		}
+		if _, err := other.Latch("x").Set(t.Context(), 1); !errors.Is(err, holdfast.ErrKind) {
+			t.Errorf("a latch: %v; want ErrKind", err)
+		}
+		if holders(t, other) != 1 {
+			t.Error("the grant has gone back")
+		}
+		release(t, must(c.Semaphore("x", 2).Acquire(t.Context(), 1))(t))
+	})
+}
+
+// The grant that follows a give-back goes back after d as well, although the give-back might have taken longer.
+func TestIdleAgainAfterAGiveBack(t *testing.T) {
+	const d = 30 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		mem := memlock.New()
+		store := &hooks{Backend: mem}
+		store.release = func(_ context.Context, _ driver.Hold, next func() error) error {
+			time.Sleep(time.Millisecond)
+			return next()
+		}
+		c := client(t, store, nil)
+		takeX(t, c, holdfast.Sticky(d))
+		time.Sleep(d)
+		synctest.Wait()
+		next := lockAsync(t, c.Mutex("x", holdfast.Sticky(d)).Lock)
+		stillWaiting(t, "a call beside the give-back", next)
+		time.Sleep(time.Millisecond)
+		release(t, acquired(t, "the call", next))
+		time.Sleep(d + 2*time.Millisecond)
+		synctest.Wait()
+		if r := must(mem.Inspect(t.Context(), "x"))(t); len(r.Holders) > 0 {
+			t.Errorf("the idle grant is still there: %+v", r.Holders)
+		}
+	})
+}

@@ -19,7 +19,8 @@ func sticky() holdfast.Option { return holdfast.Sticky(idleFor) }
 // recalls is a store that passes call-backs on as the test says. Without a function it does at once.
 type recalls struct {
 	driver.Backend
-	f atomic.Pointer[func(name, id string, next func(name, id string))]
+	f      atomic.Pointer[func(name, id string, next func(name, id string))]
+	wanted atomic.Pointer[func(name, id string)] // of the client that was opened last
 }
 
 func (r *recalls) set(f func(name, id string, next func(name, id string))) { r.f.Store(&f) }
@@ -29,6 +30,7 @@ func (r *recalls) lose() { r.set(func(string, string, func(string, string)) {}) 
 
 func (r *recalls) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	next := cfg.Wanted
+	r.wanted.Store(&next)
 	cfg.Wanted = func(name, id string) {
 		if f := r.f.Load(); f != nil {
 			(*f)(name, id, next)

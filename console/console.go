@@ -10,6 +10,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -78,12 +79,15 @@ type console struct {
 //go:embed static templates
 var files embed.FS
 
-var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"plural": plural, "asset": versioned, "place": func(i int) int { return i + 1 },
-}).ParseFS(files, "templates/*.html"))
+// pages are parsed when they are first used: most runs of a program that can serve them do not.
+var pages = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"plural": plural, "asset": versioned, "place": func(i int) int { return i + 1 },
+	}).ParseFS(files, "templates/*.html"))
+})
 
 // assets are the style and the script, with a version of their content in the address.
-var assets = func() map[string][]byte {
+var assets = sync.OnceValue(func() map[string][]byte {
 	all := map[string][]byte{}
 	for _, name := range []string{"style.css", "script.js", "icon.svg"} {
 		text, err := files.ReadFile("static/" + name)
@@ -93,10 +97,10 @@ var assets = func() map[string][]byte {
 		all[name] = text
 	}
 	return all
-}()
+})
 
 func versioned(name string) string {
-	sum := sha256.Sum256(assets[name])
+	sum := sha256.Sum256(assets()[name])
 	return "static/" + name + "?v=" + hex.EncodeToString(sum[:6])
 }
 
@@ -111,7 +115,7 @@ func (h *console) routes() http.Handler {
 	mux.HandleFunc("GET /events", h.events)
 	mux.HandleFunc("POST /break", h.breakLock)
 	mux.HandleFunc("POST /revoke", h.revoke)
-	for name, text := range assets {
+	for name, text := range assets() {
 		kind := map[string]string{"style.css": "text/css; charset=utf-8", "script.js": "text/javascript; charset=utf-8",
 			"icon.svg": "image/svg+xml"}[name]
 		mux.HandleFunc("GET /static/"+name, func(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +198,7 @@ func (h *console) frame(r *http.Request, tab, title string, s *snapshot) *page {
 // show writes a page.
 func (h *console) show(w http.ResponseWriter, name string, p *page) {
 	var b bytes.Buffer
-	if err := pages.ExecuteTemplate(&b, name, p); err != nil {
+	if err := pages().ExecuteTemplate(&b, name, p); err != nil {
 		h.log("page "+name, err)
 		http.Error(w, "This page has a fault; the log says which.", http.StatusInternalServerError)
 		return

@@ -172,7 +172,7 @@ func TestManyHolders(t *testing.T) {
 		t.Errorf("%d of %d holders, %d bytes", len(b.Holders), b.Held, len(b.Why))
 	}
 	var out strings.Builder
-	if err := pages.ExecuteTemplate(&out, "lock.html", &page{Body: b}); err != nil {
+	if err := pages().ExecuteTemplate(&out, "lock.html", &page{Body: b}); err != nil {
 		t.Fatal(err)
 	}
 	if text := out.String(); !strings.Contains(text, "3000 holders") || !strings.Contains(text, "shows the first 100") {

@@ -117,6 +117,21 @@ var callBacks = []check{
 		a.release(g)
 		b.release(v.granted())
 	}},
+	{"R22", "adopted", "a grant that another session has adopted calls nobody back", func(e *env) {
+		a, b, c := e.peer(), e.peer(), e.peer()
+		if !a.Kinds().CallBack {
+			return
+		}
+		r := a.req("x")
+		r.CallBack = true
+		adopted := b.adopt(a.get(r))
+		w := c.joinQueue(c.req("x"))
+		c.renew(place(w.r))
+		a.notCalled("although another session has adopted its grant")
+		b.notCalled("although it did not ask for it")
+		b.release(adopted)
+		c.release(w.granted())
+	}},
 	{"R22", "sticky clients", "clients that keep idle grants exclude each other and others, and call the grants back",
 		func(e *env) {
 			if !e.healthy().Kinds().CallBack {

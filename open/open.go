@@ -58,6 +58,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
@@ -243,7 +244,7 @@ func slashes(url, scheme, rest string) error {
 		return nil
 	}
 	said := "it has no // after the scheme"
-	if hosts := strings.TrimLeft(rest, "/"); plain.MatchString(hosts) && scheme != "unix" && scheme != "redis+unix" {
+	if hosts := strings.TrimLeft(rest, "/"); plain().MatchString(hosts) && scheme != "unix" && scheme != "redis+unix" {
 		return invalid("%s; did you mean %s://%s?", said, url[:len(scheme)], hosts)
 	}
 	return invalid("%s, as in %s://%s", said, url[:len(scheme)], usual[scheme])
@@ -261,7 +262,9 @@ var usual = map[string]string{
 }
 
 // plain matches hosts with ports, and a path: no part of it can be a password.
-var plain = regexp.MustCompile(`^[\w.-]+(:\d{1,5})?(,[\w.-]+(:\d{1,5})?)*(/[\w./-]*)?$`)
+var plain = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[\w.-]+(:\d{1,5})?(,[\w.-]+(:\d{1,5})?)*(/[\w./-]*)?$`)
+})
 
 // asRedis returns a URL of Valkey as one of Redis, whose protocol it speaks.
 func asRedis(url string) string {

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -34,14 +35,14 @@ func (e *redacted) Unwrap() error { return e.err }
 
 // inURL finds the text between the // and the last @ of a URL. The templates in error texts have a
 // bracket there.
-var inURL = regexp.MustCompile(`(://)[^\s"'\[][^\s"']*@`)
+var inURL = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(://)[^\s"'\[][^\s"']*@`) })
 
 // inQuery finds the parameters of a URL.
-var inQuery = regexp.MustCompile(`([?&])([\w.-]+)=[^\s"'&]+`)
+var inQuery = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([?&])([\w.-]+)=[^\s"'&]+`) })
 
 // inCommand finds the arguments that Redis quotes of a command that it does not know, such as HELLO
 // with a password. They end the answer.
-var inCommand = regexp.MustCompile(`(with args beginning with:).*`)
+var inCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(with args beginning with:).*`) })
 
 // Scrub masks passwords in text: anything in the place of a password in a URL or in a refused
 // command of Redis, and the passwords of rawURL, and of files that this process has read, that no
@@ -55,15 +56,15 @@ func Scrub(text, rawURL string) string {
 	if scheme, rest, ok := strings.Cut(rawURL, "://"); ok && strings.Contains(rest, "@") {
 		text = strings.ReplaceAll(text, rawURL, scheme+"://"+storeurl.Mask+rest[strings.LastIndexByte(rest, '@'):])
 	}
-	text = inURL.ReplaceAllString(text, "$1"+storeurl.Mask+"@")
-	text = inQuery.ReplaceAllStringFunc(text, func(p string) string {
+	text = inURL().ReplaceAllString(text, "$1"+storeurl.Mask+"@")
+	text = inQuery().ReplaceAllStringFunc(text, func(p string) string {
 		key, _, _ := strings.Cut(p[1:], "=")
 		if !secret(key) && key != listenParameter {
 			return p
 		}
 		return p[:1] + key + "=" + storeurl.Mask
 	})
-	text = inCommand.ReplaceAllString(text, "$1 "+storeurl.Mask)
+	text = inCommand().ReplaceAllString(text, "$1 "+storeurl.Mask)
 	shown := public(rawURL)
 	for _, s := range list {
 		if rare(s) && !strings.Contains(shown, s) {

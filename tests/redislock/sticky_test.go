@@ -266,3 +266,37 @@ func TestStickyHolderIsCutOff(t *testing.T) {
 	proxy.Heal()
 	_ = l.Release()
 }
+
+// Sticky clients that take a name in turn, as fast as they can, let its tokens run ahead of the server's
+// clock by a bounded time each.
+func TestStickyInTurn(t *testing.T) {
+	t.Parallel()
+	const turn, most = 40 * time.Millisecond, 150 * time.Millisecond
+	server := testenv.Redis(t)
+	conn := must(rueidisconn.Dial(server.URL()))(t)
+	var mutexes []*holdfast.Mutex
+	for range 4 {
+		mutexes = append(mutexes, stickyClient(t, conn, long).Mutex("x", holdfast.Sticky(long)))
+	}
+	worst := time.Duration(0)
+	for i := range 15 * len(mutexes) {
+		m, last := mutexes[i%len(mutexes)], uint64(0)
+		for end := time.Now().Add(turn); time.Now().Before(end); {
+			for range 50 {
+				l, err := m.Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if last = l.Token(); l.Release() != nil {
+					t.Fatal("Release failed")
+				}
+			}
+		}
+		ahead := int64(last) - time.Now().UnixMicro() // the server is on this machine
+		worst = max(worst, time.Duration(ahead)*time.Microsecond)
+	}
+	t.Logf("the tokens were %v ahead of the clock at most", worst)
+	if worst > most {
+		t.Errorf("the tokens were %v ahead of the clock; want at most %v", worst, most)
+	}
+}

@@ -73,7 +73,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 			p.Figures = append(p.Figures, axis.figure(row, r.Rows[0]))
 		}
 	}
-	return pageTemplate.Execute(w, &p)
+	return pageTemplate().Execute(w, &p)
 }
 
 // axis is a logarithmic scale from one power of ten to another.

@@ -19,12 +19,12 @@ type redisEngine struct{}
 // scripts are those of the rows that are data, as the timeline shows them. The first group is the
 // key, the others are arguments.
 var scripts = []struct {
-	form *regexp.Regexp
+	form func() *regexp.Regexp
 	text *redislock.Script
 }{
-	{regexp.MustCompile(`^script: if GET (\S+) = (\S+), DEL \S+$`), compareAndDelete},
-	{regexp.MustCompile(`^script: if GET (\S+) = (\S+), PEXPIRE \S+ (\d+)$`), compareAndExpire},
-	{regexp.MustCompile(`^script: SETNX (\S+) (\S+), EXPIRE \S+ (\d+)$`), setnxThenExpire},
+	{form(`^script: if GET (\S+) = (\S+), DEL \S+$`), compareAndDelete},
+	{form(`^script: if GET (\S+) = (\S+), PEXPIRE \S+ (\d+)$`), compareAndExpire},
+	{form(`^script: SETNX (\S+) (\S+), EXPIRE \S+ (\d+)$`), setnxThenExpire},
 }
 
 func (redisEngine) session(c *client) (session, error) {
@@ -78,7 +78,7 @@ func (s redisSession) key(word string) string {
 
 func (s redisSession) script(ctx context.Context, command string) (redislock.Value, error) {
 	for _, x := range scripts {
-		if m := x.form.FindStringSubmatch(command); m != nil {
+		if m := x.form().FindStringSubmatch(command); m != nil {
 			key := s.key(m[1])
 			s.c.mark(key, false) // the scripts set an expiry, or remove the key
 			return s.c.conn.Run(ctx, x.text, []string{key}, m[2:])

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -44,7 +43,7 @@ type sqlEngine struct {
 	ready  bool     // the tables of holdfast exist
 }
 
-var tableForm = regexp.MustCompile(`^CREATE TABLE (\w+) (.*)`)
+var tableForm = form(`^CREATE TABLE (\w+) (.*)`)
 
 func (h *sqlHost) engine(p *scenario, setup []string) (engine, error) {
 	h.mu.Lock()
@@ -66,7 +65,7 @@ func (h *sqlHost) engine(p *scenario, setup []string) (engine, error) {
 		if _, err := e.admin.ExecContext(p.ctx, s); err != nil {
 			return nil, fmt.Errorf("%s: %w", s, err)
 		}
-		if m := tableForm.FindStringSubmatch(s); m != nil {
+		if m := tableForm().FindStringSubmatch(s); m != nil {
 			e.tables = append(e.tables, m[1])
 			if strings.Contains(m[2], "expires_at") {
 				e.timed = append(e.timed, m[1])
@@ -240,16 +239,16 @@ type asker interface {
 }
 
 var (
-	queryForm  = regexp.MustCompile(`^(SELECT|SHOW|PRAGMA)\b|\bRETURNING\b`)
-	changeForm = regexp.MustCompile(`^(INSERT|UPDATE|DELETE|REPLACE)\b`)
+	queryForm  = form(`^(SELECT|SHOW|PRAGMA)\b|\bRETURNING\b`)
+	changeForm = form(`^(INSERT|UPDATE|DELETE|REPLACE)\b`)
 )
 
 // ask sends a statement and returns the answer, as the timeline shows it: a value, rows, or how many
 // rows have changed.
 func ask(ctx context.Context, c asker, command string) (string, error) {
-	if !queryForm.MatchString(command) {
+	if !queryForm().MatchString(command) {
 		r, err := c.ExecContext(ctx, command)
-		if err != nil || !changeForm.MatchString(command) {
+		if err != nil || !changeForm().MatchString(command) {
 			return "OK", err
 		}
 		n, err := r.RowsAffected()

@@ -125,7 +125,7 @@ func WriteHTML(w io.Writer, all []*Outcome) error {
 			}
 		}
 	}
-	return pageTemplate.Execute(w, &p)
+	return pageTemplate().Execute(w, &p)
 }
 
 func (p *page) row(o *Outcome) (row pageRow, err error) {

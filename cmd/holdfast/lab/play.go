@@ -5,6 +5,7 @@ import (
 	"iter"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
@@ -75,16 +76,22 @@ type statement struct {
 	want    string // the answer that the line asks for
 }
 
+// form returns a function that returns the regular expression, compiled when it is first used: most runs of
+// the program need none.
+func form(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
+
 // The forms of lines. The first that matches applies.
 var (
-	laterForm   = regexp.MustCompile(`^(\S+) later: (.+)$`)
-	labForm     = regexp.MustCompile(`^(lab|left over): (.+)$`)
-	commandForm = regexp.MustCompile(`^([A-Z])(?:/(\d))?( blocks)?> (.+)$`)
-	getsForm    = regexp.MustCompile(`^([A-Z]) gets → (.+)$`)
-	reasonForm  = regexp.MustCompile(`^([A-Z]) (crashes|thinks|gives up|learns of the loss|is cut off|is back|` +
+	laterForm   = form(`^(\S+) later: (.+)$`)
+	labForm     = form(`^(lab|left over): (.+)$`)
+	commandForm = form(`^([A-Z])(?:/(\d))?( blocks)?> (.+)$`)
+	getsForm    = form(`^([A-Z]) gets → (.+)$`)
+	reasonForm  = form(`^([A-Z]) (crashes|thinks|gives up|learns of the loss|is cut off|is back|` +
 		`loses an answer|fails once|remembers \w+|uses [A-Z]'s connection): (.+)$`)
-	stepForm  = regexp.MustCompile(`^([A-Z]) (locks|goes on|unlocks|releases|renews)(?: up to (.+))?$`)
-	plainForm = regexp.MustCompile(`^([A-Z]) (locks shared|unshares|is refused|waits|queues|tries again|` +
+	stepForm  = form(`^([A-Z]) (locks|goes on|unlocks|releases|renews)(?: up to (.+))?$`)
+	plainForm = form(`^([A-Z]) (locks shared|unshares|is refused|waits|queues|tries again|` +
 		`tries again in vain|renews in vain|reads|writes|works|asks|holds|still waits)$`)
 )
 
@@ -105,28 +112,28 @@ func parseLine(line string) (s statement, ok bool) {
 	switch {
 	case line == "look":
 		s.verb = "look"
-	case laterForm.MatchString(line):
-		m := laterForm.FindStringSubmatch(line)
+	case laterForm().MatchString(line):
+		m := laterForm().FindStringSubmatch(line)
 		s.verb, s.want, s.text = "later", m[1], m[2]
 		_, err := time.ParseDuration(m[1])
 		return s, err == nil
 	case strings.HasPrefix(line, "lab> "):
 		s.verb, s.text = "lab>", line[len("lab> "):]
-	case labForm.MatchString(line):
-		m := labForm.FindStringSubmatch(line)
+	case labForm().MatchString(line):
+		m := labForm().FindStringSubmatch(line)
 		s.verb, s.text = m[1], m[2]
-	case commandForm.MatchString(line):
-		m := commandForm.FindStringSubmatch(line)
+	case commandForm().MatchString(line):
+		m := commandForm().FindStringSubmatch(line)
 		s.client, s.session, s.verb = m[1], m[2], "sends"
 		s.text, s.want = cutAnswer(m[4])
 		if m[3] != "" {
 			s.verb = "blocks"
 		}
-	case getsForm.MatchString(line):
-		m := getsForm.FindStringSubmatch(line)
+	case getsForm().MatchString(line):
+		m := getsForm().FindStringSubmatch(line)
 		s.client, s.verb, s.want = m[1], "gets", m[2]
 	default:
-		for _, form := range []*regexp.Regexp{reasonForm, stepForm, plainForm} {
+		for _, form := range []*regexp.Regexp{reasonForm(), stepForm(), plainForm()} {
 			if m := form.FindStringSubmatch(line); m != nil {
 				s.client, s.verb = m[1], m[2]
 				if len(m) > 3 {

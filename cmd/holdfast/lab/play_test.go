@@ -30,7 +30,7 @@ func TestPlays(t *testing.T) {
 			}
 		}
 		for _, s := range all {
-			if stepForm.MatchString(s.line) && s.text != "" && !steps[s.text] {
+			if stepForm().MatchString(s.line) && s.text != "" && !steps[s.text] {
 				t.Errorf("%s: no program has the step of %q", r.ID, s.line)
 			}
 		}

@@ -75,7 +75,7 @@ func (r *Report) Draw(w io.Writer, v Violation) error {
 	p.lines()
 	p.timeline()
 	p.facts(r)
-	return pictureTemplate.Execute(w, p)
+	return pictureTemplate().Execute(w, p)
 }
 
 // sentence returns text with a capital letter and a full stop.

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Tone determines the colour of a step's text.
@@ -50,11 +51,14 @@ var Style template.CSS
 //go:embed timeline.html
 var text string
 
-// Page returns a template with this text. It can say {{template "timeline" T}} for a Timeline T, and
+// Page returns a function that returns a template with this text, which it parses when it is first called:
+// most runs of the program need none. The text can say {{template "timeline" T}} for a Timeline T, and
 // {{template "style"}}.
-func Page(page string) *template.Template {
-	t := template.New("page").Funcs(template.FuncMap{"style": func() template.CSS { return Style }})
-	return template.Must(template.Must(t.Parse(text)).Parse(page))
+func Page(page string) func() *template.Template {
+	return sync.OnceValue(func() *template.Template {
+		t := template.New("page").Funcs(template.FuncMap{"style": func() template.CSS { return Style }})
+		return template.Must(template.Must(t.Parse(text)).Parse(page))
+	})
 }
 
 // Cells returns what the lanes show at a step: "holds", "two" for one of too many, or nothing; and
