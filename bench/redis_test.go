@@ -93,7 +93,8 @@ func TestSharing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if shared := !strings.HasSuffix(s.name, "-fair"); shared != (m["sent"] < 0.5) || !shared && m["sent"] < 1.9 {
+		// A measurement begins and ends in the middle of exchanges of up to 128 readers.
+		if shared := !strings.HasSuffix(s.name, "-fair"); shared != (m["sent"] < 1) {
 			t.Errorf("%s: %v", s.name, m)
 		}
 	}
