@@ -74,8 +74,9 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	case <-s.lost:
 		return nil, &opError{"connect to", cfg.Servers[0], s.Err()}
 	case <-ctx.Done():
-		s.end(ErrClosed) // if a server has the session already, it expires there
-		return nil, &opError{"connect to", cfg.Servers[0], joined(context.Cause(ctx), attempts.get())}
+		last := attempts.get() // now: the end of the session makes the attempt under way fail as well
+		s.end(ErrClosed)       // if a server has the session already, it expires there
+		return nil, &opError{"connect to", cfg.Servers[0], joined(context.Cause(ctx), last)}
 	}
 }
 
