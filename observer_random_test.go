@@ -43,27 +43,7 @@ func TestEndsAddUp(t *testing.T) {
 					}
 				})
 			}
-			operators.Go(func() {
-				r := rand.New(rand.NewPCG(seed, 99))
-				for {
-					select {
-					case <-stop:
-						return
-					case <-time.After(time.Duration(r.Int64N(int64(2 * time.Second)))):
-					}
-					if r.IntN(10) == 0 {
-						heal := conn.Cut()
-						time.Sleep(time.Duration(r.Int64N(int64(15 * time.Second))))
-						heal()
-						continue
-					}
-					for record := range other.Locks(t.Context(), "") {
-						if len(record.Holders) > 0 && r.IntN(3) == 0 {
-							_ = breakLock(other, record.Name, record.Holders[0].Token)
-						}
-					}
-				}
-			})
+			operators.Go(func() { disturb(t.Context(), seed, conn.Cut, other, stop) })
 			wg.Wait()
 			close(stop)
 			operators.Wait()
@@ -174,4 +154,28 @@ func endAtRandom(ctx context.Context, c *holdfast.Client, l *holdfast.Lease, r *
 		_ = l.Release()
 	}
 	return asked, adopted
+}
+
+// disturb breaks grants by operator and cuts the network, at random, until stop is closed.
+func disturb(ctx context.Context, seed uint64, cut func() (heal func()), operator *holdfast.Client,
+	stop <-chan struct{}) {
+	r := rand.New(rand.NewPCG(seed, 99))
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Duration(r.Int64N(int64(2 * time.Second)))):
+		}
+		if r.IntN(10) == 0 {
+			heal := cut()
+			time.Sleep(time.Duration(r.Int64N(int64(15 * time.Second))))
+			heal()
+			continue
+		}
+		for record := range operator.Locks(ctx, "") {
+			if len(record.Holders) > 0 && r.IntN(3) == 0 {
+				_ = breakLock(operator, record.Name, record.Holders[0].Token)
+			}
+		}
+	}
 }

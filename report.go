@@ -165,7 +165,7 @@ func (o *Observer) observesReleases() bool {
 // reportReleased calls the Observer about a lease that has been released. Both fields are called,
 // also if the first one panics.
 func (o *Observer) reportReleased(l *Lease, err error) {
-	if l.kept >= idleGrant || !o.observesReleases() {
+	if l.isNobodys() || !o.observesReleases() {
 		return
 	}
 	held := time.Since(l.since)

@@ -72,6 +72,9 @@ const (
 	sharedGrant      // it stands for a grant that readers share: cohort_shared.go
 )
 
+// isNobodys reports whether l only stands for a grant: no caller has it.
+func (l *Lease) isNobodys() bool { return l.kept == idleGrant || l.kept == sharedGrant }
+
 func (o *options) kept() kept {
 	if o.sticky > 0 {
 		return mayBeKept

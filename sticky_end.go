@@ -141,7 +141,8 @@ func (c *Client) giveWay(ctx context.Context, l, own *Lease) {
 }
 
 // giveBack releases the grant of l, an idle lease that has ended. It waits for one answer. If that leaves
-// the release open, it goes on in the background.
+// the release open, it goes on in the background. Unlike releaseAtStore it does not ask why a grant is gone:
+// nobody has relied on it, and a call waits.
 func (l *Lease) giveBack(ctx context.Context) {
 	bctx, cancel := l.c.bound(ctx)
 	err := l.releaseOnce(bctx)

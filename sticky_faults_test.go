@@ -351,7 +351,9 @@ func (r *stickyRun) checkLeft() {
 	}
 }
 
-// Sticky clients exclude each other, and tokens grow, whatever happens to them. Nothing is left.
+// Sticky clients exclude each other, and tokens grow, whatever happens to them. Nothing is left. Here
+// sessions end, machines sleep and stores fall silent, so leases are lost. In TestStickyExcludes none is, and
+// idle grants have to be back after d.
 func TestStickyWithFaults(t *testing.T) {
 	leases := 0
 	for seed := range uint64(36) {

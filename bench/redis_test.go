@@ -7,8 +7,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestEveryLibrary runs each library, alone and contended, against a real server.
-func TestEveryLibrary(t *testing.T) {
+// redisBed starts a server for the measurements of a test.
+func redisBed(t *testing.T) *testbed {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: this test starts a redis-server")
 	}
@@ -16,11 +17,16 @@ func TestEveryLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer srv.stop()
-	b := &testbed{server: srv, dir: t.TempDir(), duration: duration()}
+	t.Cleanup(srv.stop)
+	return &testbed{server: srv, dir: t.TempDir(), duration: duration()}
+}
+
+// TestEveryLibrary runs each library, alone and contended, against a real server.
+func TestEveryLibrary(t *testing.T) {
+	b := redisBed(t)
 	for _, l := range libraries() {
 		t.Run(l.name, func(t *testing.T) {
-			if err := srv.flush(t.Context()); err != nil {
+			if err := b.server.flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			m, err := runPair(t.Context(), b, l)
@@ -54,15 +60,11 @@ func TestRedisson(t *testing.T) {
 	if !testenv.Deep() {
 		return // scripts/deep.sh runs it
 	}
-	srv, err := startServer(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer srv.stop()
-	b := &testbed{server: srv, dir: t.TempDir(), duration: duration()}
+	b := redisBed(t)
 	if _, err := runRedisson(t.Context(), b, 1, 1); err == nil {
 		t.Error("figures of a program that was not built")
 	}
+	var err error
 	if b.java, err = buildJava(t.Context(), b.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -79,15 +81,7 @@ func TestRedisson(t *testing.T) {
 
 // TestSharing: readers of one client need few commands, and two each if they do not share.
 func TestSharing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: this test starts a redis-server")
-	}
-	srv, err := startServer(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer srv.stop()
-	b := &testbed{server: srv, dir: t.TempDir(), duration: duration()}
+	b := redisBed(t)
 	for _, s := range sharingScenarios()[0].subjects {
 		m, err := s.run(t.Context(), b)
 		if err != nil {
