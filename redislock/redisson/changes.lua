@@ -30,9 +30,10 @@ local function knowLatch()
   if removed(t) then reuse() end
   if t == 'hash' and st == 'F' then return hashed() end
   if t == 'string' and st == 'F' then
-    if call('ZCARD', zset()) > 0 then return 'it is a semaphore of Redisson' end
+    local n = free()
+    if n < 0 or call('ZCARD', zset()) > 0 then return 'it is a semaphore of Redisson' end
     forget()
-    st, count, dirty = 'L', free(), true
+    st, count, dirty = 'L', n, true
   end
 end
 

@@ -49,12 +49,17 @@ local function lasts(till)
   if ms > call('PTTL', KN) then write('PEXPIRE', KN, fmt('%.0f', ms)) end
 end
 
--- number reads a number of Redisson.
+-- number reads a number of Redisson: an integer as Redis writes it, small enough for Lua and for
+-- our records.
 local function number(v)
-  return num(v) or damaged(KN, 'it is no lock of Redisson, but a string that is no number')
+  local n = (v == '0' or find(v, '^%-?[1-9]%d*$')) and num(v)
+  if not n or math.abs(n) > num(MAXTOKEN) then
+    damaged(KN, 'it is no lock of Redisson, but a string that is no number')
+  end
+  return n
 end
 
-local function free() return number(call('GET', KN) or 0) end
+local function free() return number(call('GET', KN) or '0') end
 
 -- permits returns the IDs of the permits from to to of a request, 16 bytes each.
 local function permits(id, from, to)
@@ -142,7 +147,7 @@ local function observe()
   elseif st == 'L' then
     -- Redisson removes a latch at zero. One that has more than before is a new one, unless the last
     -- script failed before it took the one.
-    local n = free()
+    local n = max(free(), 0) -- a record has no number below zero
     if marked and n == count + 1 then
       if count > 0 then write('DECR', KN) else write('DEL', KN) end
     elseif n ~= count then

@@ -131,6 +131,7 @@ local function conflict(mode, n, limit_)
     return
   end
   if t == 'hash' then return hashed() end
+  if t == 'string' then free() end -- it is a number
   if st ~= 'F' and st ~= 'P' or st == 'F' and t == 'none' and limit_ == 0 then return end
   local all = total() or limit > 0 and limit or limit_ > 0 and limit_ or 2 ^ 30
   if st == 'F' and limit_ > 0 and limit_ ~= all then
