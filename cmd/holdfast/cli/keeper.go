@@ -170,20 +170,7 @@ func (k *keeping) hold(s *session) error {
 	if err := k.socket.Publish(); err != nil {
 		return errors.Join(&failure{exitConfig, fmt.Errorf("the folder of holds: %w", err)}, l.Release())
 	}
-	go k.socket.Serve(func(op keeper.Op) *keeper.Answer {
-		reply := make(chan *keeper.Answer, 1)
-		select {
-		case k.asked <- ask{op, reply}:
-		case <-k.over:
-			return nil
-		}
-		select {
-		case a := <-reply:
-			return a
-		case <-k.over:
-			return nil
-		}
-	})
+	go k.socket.Serve(k.request)
 	err := json.NewEncoder(os.Stdout).Encode(heldBy{l.Token(), k.socket.Path, s.heldBy(l)})
 	if err != nil { // hold has ended
 		return l.Release()
@@ -225,6 +212,27 @@ func (k *keeping) hold(s *session) error {
 		}
 	}
 	return nil
+}
+
+// request passes a request on, and returns its answer, nil if the keeper ends without one.
+func (k *keeping) request(op keeper.Op) *keeper.Answer {
+	reply := make(chan *keeper.Answer, 1)
+	select {
+	case k.asked <- ask{op, reply}:
+	case <-k.over:
+		return nil
+	}
+	select {
+	case a := <-reply:
+		return a
+	case <-k.over:
+	}
+	select {
+	case a := <-reply: // a release ends the keeper right after its answer
+		return a
+	default:
+		return nil
+	}
 }
 
 // isOver reports whether the lock is not this hold's any more.
