@@ -36,10 +36,12 @@ linter=$!
 
 # Packages run in parallel, since tests often wait for clocks and servers. More than three wait for each
 # other on a slow machine, while the clocks of their tests go on. The race detector runs
-# where goroutines of the library share memory; the other packages read text, or run programs.
+# where goroutines of the library share memory; the other packages read text, or run programs. Tests
+# of steps send one request after another. scripts/deep.sh runs them with the race detector, too.
 failed=0
 GOGC="$collect" "$tools/testrun" -jobs 3 \
 	-norace '/(model|interop(/redisson)?|examples|cmd/holdfast(/(lab|mutant|internal/browser))?|internal/(archtest|doctest|testenv|testrun)|open|tests/(fence|release|testenv))$' \
+	-steps '(redislock|mysql|postgres|sqlite)\.Test(SQLite)?(Aborted|Model|ModelCatches|Histories|TellsOnlyWhatIsWritten)$' \
 	-flags "$race -vet=off -timeout 20m -parallel 4" $modules || failed=1
 echo "== staticcheck"
 wait "$linter" || failed=1

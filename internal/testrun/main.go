@@ -1,13 +1,15 @@
 // Command testrun runs the tests of several modules for the repository's test command. It ends with
 // a summary: failures, the slowest tests, and skipped tests with the reasons.
 //
-//	testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-flags "FLAGS OF GO TEST"] [-json FILE] MODULE...
+//	testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags "FLAGS OF GO TEST"] [-json FILE] MODULE...
 //	testrun -deep MINUTES FILE
 //
 // A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so packages
 // run in parallel, the longest first. Packages that match -alone run after the others, one at a
 // time: they use all processors. Packages that match -norace are built without the race detector,
 // and with the settings of a release, so that they and the released program share the build cache.
+// The same is true of tests that match -steps (PACKAGE.TEST): they send one request after another, so the
+// race detector doubles their time and has nothing to find.
 //
 // Tests whose names begin with TestTimed run last, two packages at a time. They check that
 // something happens in time (a renewal, the return of a call). A machine that pauses for a second
@@ -44,6 +46,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	jobs := f.Int("jobs", 4, "how many packages run in parallel")
 	alone := f.String("alone", "^$", "packages that run one at a time, as a regular expression")
 	plain := f.String("norace", "^$", "packages that are tested without the race detector, as a regular expression")
+	steps := f.String("steps", "^$", "tests without the race detector (PACKAGE.TEST), as a regular expression")
 	minutes := f.Float64("deep", 0,
 		"run the long suites instead, for about so many minutes, and add a table of the results to FILE")
 	flags := f.String("flags", "", "flags of go test, separated by spaces")
@@ -53,9 +56,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	single, err := regexp.Compile(*alone)
 	norace, errPlain := regexp.Compile(*plain)
-	if err = errors.Join(err, errPlain); err != nil || f.NArg() == 0 || *jobs < 1 || *minutes < 0 {
+	stepTests, errSteps := regexp.Compile(*steps)
+	if err = errors.Join(err, errPlain, errSteps); err != nil || f.NArg() == 0 || *jobs < 1 || *minutes < 0 {
 		fmt.Fprintln(stderr,
-			"usage: testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-flags FLAGS] [-json FILE] MODULE...")
+			"usage: testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags FLAGS] [-json FILE] MODULE...")
 		fmt.Fprintln(stderr, "       testrun -deep MINUTES FILE", err)
 		return 2
 	}
@@ -79,7 +83,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	defer os.RemoveAll(programs)
 	r.programs = programs
-	packages, err := find(f.Args())
+	packages, err := find(f.Args(), stepTests)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -87,6 +91,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var parallel, last, timed []pkg
 	for _, p := range packages {
 		p.plain = norace.MatchString(p.path)
+		if p.plain {
+			p.steps = nil
+		} else if len(p.steps) > 0 {
+			parallel = append(parallel, pkg{module: p.module, path: p.path, steps: p.steps, plain: true, onlySteps: true})
+		}
 		if single.MatchString(p.path) {
 			last = append(last, p)
 		} else {
@@ -138,12 +147,20 @@ func (r *runner) phase(name string, packages []pkg, jobs int, do func(*runner, p
 
 // once runs the tests of a package that are not timed.
 func (r *runner) once(p pkg) {
-	r.keep(p, r.test(p, "-skip=^TestTimed"))
+	steps := "^(" + strings.Join(p.steps, "|") + ")$"
+	switch {
+	case p.onlySteps:
+		r.keep(p, r.test(p, "-run="+steps))
+	case len(p.steps) > 0:
+		r.keep(p, r.test(p, "-skip=^"+timedPrefix+"|"+steps))
+	default:
+		r.keep(p, r.test(p, "-skip=^"+timedPrefix))
+	}
 }
 
 // timed runs the timed tests of a package, and repeats those that failed.
 func (r *runner) timed(p pkg) {
-	res := r.testAgain(p, "^TestTimed")
+	res := r.testAgain(p, "^"+timedPrefix)
 	for n := 1; n < attempts && res.repeatable(); n++ {
 		fmt.Fprintf(r.out, "again: %s: %s\n", p.path, strings.Join(res.failed(), " "))
 		next := r.testAgain(p, "^("+strings.Join(res.failed(), "|")+")$")
@@ -157,13 +174,15 @@ func (r *runner) timed(p pkg) {
 func (r *runner) keep(p pkg, res result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	res.pkg = p.path
+	if res.pkg = p.path; p.onlySteps {
+		res.pkg += " (steps)"
+	}
 	r.results = append(r.results, res)
 	verdict := "ok  "
 	if !res.ok {
 		verdict = "FAIL"
 	}
-	fmt.Fprintf(r.out, "%s  %6.1fs  %6.1fs of processor  %s\n", verdict, res.took.Seconds(), res.cpu.Seconds(), p.path)
+	fmt.Fprintf(r.out, "%s  %6.1fs  %6.1fs of processor  %s\n", verdict, res.took.Seconds(), res.cpu.Seconds(), res.pkg)
 	if !res.ok {
 		io.WriteString(r.out, res.report())
 	}

@@ -78,6 +78,19 @@ func TestSettings(t *testing.T) {
 	t.Error(text + ".")
 }
 `
+	steps = `import ("runtime/debug"; "testing")
+func TestSteps(t *testing.T) { build(t) }
+func TestTogether(t *testing.T) { build(t) }
+func build(t *testing.T) {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-race" {
+			t.Fatal("has the race detector: " + t.Name())
+		}
+	}
+	t.Fatal("has none: " + t.Name())
+}
+`
 	never = `import "testing"
 func TestTimedNever(t *testing.T) { t.Error("late again") }
 `
@@ -126,9 +139,16 @@ func TestRun(t *testing.T) {
 				"-race -gcflags=fmt=-race=false -vet=off"}, 1,
 			[]string{"built with -trimpath=true CGO_ENABLED=0."}, nil,
 		},
+		"steps": {
+			map[string]string{"a": steps, "b": passes}, []string{"-steps", "/a.TestSteps$", "-flags", "-race -vet=off"}, 1,
+			[]string{"has none: TestSteps", "has the race detector: TestTogether", "FAILED example/a: TestTogether",
+				"FAILED example/a (steps): TestSteps", "1 passed, 2 failed"},
+			[]string{"has the race detector: TestSteps", "has none: TestTogether"},
+		},
 		"no modules":    {nil, nil, 2, []string{"usage"}, nil},
 		"wrong flag":    {nil, []string{"-x"}, 2, nil, nil},
 		"wrong pattern": {nil, []string{"-alone", "(", "."}, 2, []string{"missing closing"}, nil},
+		"wrong steps":   {nil, []string{"-steps", "(", "."}, 2, []string{"missing closing"}, nil},
 		"no such module": {
 			nil, []string{filepath.Join(os.TempDir(), "holdfast-no-such-module")}, 1, []string{"go list"}, nil,
 		},

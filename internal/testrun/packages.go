@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"go/ast"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -18,9 +18,11 @@ import (
 type pkg struct {
 	module, path string
 	dir          string
-	weight       int  // about how long it takes, in seconds
-	timed        bool // it has timed tests
-	plain        bool // tested without the race detector
+	weight       int      // about how long it takes, in seconds
+	timed        bool     // it has timed tests
+	plain        bool     // tested without the race detector
+	steps        []string // its tests of steps, which a second entry runs
+	onlySteps    bool     // that entry
 }
 
 // longest are the packages that take longest, in seconds on two cores. They start first: if one
@@ -34,8 +36,9 @@ var longest = map[string]int{
 	"tests/fence": 20, "internal/doctest": 20, "tests/testenv": 10, "internal/archtest": 10, "internal/testrun": 10,
 }
 
-// find lists the packages of the modules that have tests, the longest first.
-func find(modules []string) ([]pkg, error) {
+// find lists the packages of the modules that have tests, the longest first. steps matches the
+// tests of steps, each as its package's path, a dot, and its name.
+func find(modules []string, steps *regexp.Regexp) ([]pkg, error) {
 	var all []pkg
 	for _, m := range modules {
 		cmd := exec.Command("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}",
@@ -51,8 +54,15 @@ func find(modules []string) ([]pkg, error) {
 				continue
 			}
 			p := pkg{module: m, path: path, dir: dir}
-			if p.timed, err = hasTimed(dir); err != nil {
+			names, err := testNames(dir)
+			if err != nil {
 				return nil, err
+			}
+			for _, name := range names {
+				p.timed = p.timed || strings.HasPrefix(name, timedPrefix)
+				if steps.MatchString(path + "." + name) {
+					p.steps = append(p.steps, name)
+				}
 			}
 			for name, weight := range longest {
 				if strings.HasSuffix(path, "/"+name) {
@@ -66,29 +76,22 @@ func find(modules []string) ([]pkg, error) {
 	return all, nil
 }
 
-// hasTimed reports whether dir has a timed test.
-func hasTimed(dir string) (bool, error) {
+// timedPrefix begins the names of timed tests.
+const timedPrefix = "TestTimed"
+
+// testNames returns the names of the tests in dir.
+func testNames(dir string) (names []string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	if err != nil {
-		return false, err
-	}
 	for _, f := range files {
-		text, err := os.ReadFile(f)
+		parsed, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.SkipObjectResolution)
 		if err != nil {
-			return false, err
-		}
-		if !bytes.Contains(text, []byte("func TestTimed")) {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), f, text, parser.SkipObjectResolution)
-		if err != nil {
-			return false, nil // go test reports the error
+			continue // go test reports the error
 		}
 		for _, d := range parsed.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "TestTimed") {
-				return true, nil
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") {
+				names = append(names, fn.Name.Name)
 			}
 		}
 	}
-	return false, nil
+	return names, err
 }
