@@ -66,7 +66,7 @@ var lateRequests = []check{
 	{"R8", "close during locks", "a client that is closed during many Locks leaves no grant and no place behind",
 		func(e *env) {
 			watch := e.client(nil)
-			for round := range 5 {
+			for round := range 3 {
 				c := e.client(nil)
 				var all sync.WaitGroup
 				begun := make(chan struct{}, 64)

@@ -41,7 +41,7 @@ linter=$!
 failed=0
 GOGC="$collect" "$tools/testrun" -jobs 3 \
 	-norace '/(model|interop(/redisson)?|examples|cmd/holdfast(/(lab|mutant|internal/browser))?|internal/(archtest|doctest|testenv|testrun)|open|tests/(fence|release|testenv))$' \
-	-steps '(redislock|mysql|postgres|sqlite)\.Test(SQLite)?(Aborted|Model|ModelCatches|Histories|TellsOnlyWhatIsWritten)$' \
+	-steps '(redislock|mysql|postgres|sqlite)\.Test(SQLite)?(Aborted|Model|ModelCatches|TellsOnlyWhatIsWritten)$' \
 	-flags "$race -vet=off -timeout 20m -parallel 4" $modules || failed=1
 echo "== staticcheck"
 wait "$linter" || failed=1

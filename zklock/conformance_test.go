@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/zklock"
@@ -31,9 +32,10 @@ func harness(server *testenv.ZooKeeperServer) drivertest.Harness {
 		polled = "the servers have no recursive watches"
 	}
 	return drivertest.Harness{
-		Polled: polled,
-		TTL:    3 * time.Second, // a session trusts three fifths of it
-		Names:  testenv.Rounds(1000, 10_000),
+		Polled:  polled,
+		TTL:     3 * time.Second, // a session trusts three fifths of it
+		Names:   testenv.Rounds(300, 10_000),
+		Waiters: testenv.Rounds(driver.MaxWaiters+20, 200),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)

@@ -38,7 +38,7 @@ func TestHistoryGrowth(t *testing.T) {
 	server, cfg := common(t)
 	b := backend(t, cfg)
 	const keep = 50
-	all := testenv.Rounds(1500, 10_000)
+	all := testenv.Rounds(400, 10_000)
 	for i := range all {
 		add(t, b, "x", fmt.Sprint("entry ", i), keep)
 	}

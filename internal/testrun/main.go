@@ -11,10 +11,9 @@
 // The same is true of tests that match -steps (PACKAGE.TEST): they send one request after another, so the
 // race detector doubles their time and has nothing to find.
 //
-// Tests whose names begin with TestTimed run last, two packages at a time. They check that
-// something happens in time (a renewal, the return of a call). A machine that pauses for a second
-// can fail them although the code is right. Only these tests may be repeated, twice, and the
-// summary says so.
+// Tests whose names begin with TestTimed run last. They check that something happens in time (a
+// renewal, the return of a call). A busy machine can fail them although the code is right. Only
+// these tests may be repeated, twice, one package at a time after all others. The summary says so.
 //
 // With -deep it runs the long suites instead, for about so many minutes, as scripts/deep.sh does,
 // and adds a table of the results to FILE.
@@ -107,7 +106,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	r.phase("in parallel", parallel, *jobs, (*runner).once)
 	r.phase("one at a time", last, 1, (*runner).once)
-	r.phase("timed", timed, min(*jobs, 2), (*runner).timed)
+	r.phase("timed", timed, *jobs, (*runner).timed)
+	r.again()
 	return r.summary()
 }
 
@@ -121,6 +121,13 @@ type runner struct {
 
 	mu      sync.Mutex
 	results []result
+	late    []late
+}
+
+// late is a package whose timed tests failed, and may pass when nothing else runs.
+type late struct {
+	pkg
+	result
 }
 
 // phase runs do on the packages, jobs at a time.
@@ -158,16 +165,30 @@ func (r *runner) once(p pkg) {
 	}
 }
 
-// timed runs the timed tests of a package, and repeats those that failed.
+// timed runs the timed tests of a package. again repeats those that failed.
 func (r *runner) timed(p pkg) {
 	res := r.testAgain(p, "^"+timedPrefix)
-	for n := 1; n < attempts && res.repeatable(); n++ {
-		fmt.Fprintf(r.out, "again: %s: %s\n", p.path, strings.Join(res.failed(), " "))
-		next := r.testAgain(p, "^("+strings.Join(res.failed(), "|")+")$")
-		next.repeated = append(res.repeated, res.failed()...)
-		res = next
+	if !res.repeatable() {
+		r.keep(p, res)
+		return
 	}
-	r.keep(p, res)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late = append(r.late, late{p, res})
+}
+
+// again repeats the timed tests that failed, while nothing else runs.
+func (r *runner) again() {
+	for _, l := range r.late {
+		res := l.result
+		for n := 1; n < attempts && res.repeatable(); n++ {
+			fmt.Fprintf(r.out, "again: %s: %s\n", l.pkg.path, strings.Join(res.failed(), " "))
+			next := r.testAgain(l.pkg, "^("+strings.Join(res.failed(), "|")+")$")
+			next.repeated = append(res.repeated, res.failed()...)
+			res = next
+		}
+		r.keep(l.pkg, res)
+	}
 }
 
 // keep records a result, and prints it.

@@ -63,8 +63,9 @@ func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
 
 func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) drivertest.Harness {
 	return drivertest.Harness{
-		TTL:   ttl,
-		Names: testenv.Rounds(1000, 10_000),
+		TTL:     ttl,
+		Names:   testenv.Rounds(300, 10_000),
+		Waiters: testenv.Rounds(driver.MaxWaiters+20, 200),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)

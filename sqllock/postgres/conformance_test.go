@@ -61,8 +61,9 @@ func pool(t testing.TB, dsn string) *sql.DB {
 // harness is the suite's, as user.
 func harness(t *testing.T, server *testenv.PostgresServer, user string) drivertest.Harness {
 	return drivertest.Harness{
-		TTL:   ttl,
-		Names: testenv.Rounds(1000, 10_000),
+		TTL:     ttl,
+		Names:   testenv.Rounds(300, 10_000),
+		Waiters: testenv.Rounds(driver.MaxWaiters+20, 200),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)

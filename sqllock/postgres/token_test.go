@@ -106,7 +106,7 @@ func TestNoBloat(t *testing.T) {
 	t.Parallel()
 	server := database(t, "autovacuum=off", "synchronous_commit=off")
 	p, q := join(t, server.DSN("postgres"), time.Hour), join(t, server.DSN("postgres"), time.Hour)
-	rounds := testenv.Rounds(1000, 10_000)
+	rounds := testenv.Rounds(300, 10_000)
 	for range rounds {
 		r := p.mutex("x")
 		rep, err := p.Acquire(t.Context(), r)

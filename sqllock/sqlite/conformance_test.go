@@ -29,7 +29,7 @@ func harness() drivertest.Harness {
 	}
 	return drivertest.Harness{
 		TTL:   2 * time.Second,
-		Names: testenv.Rounds(1000, 10_000),
+		Names: testenv.Rounds(300, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			b := openTest(t, path(t), nil)
 			c := drivertest.Faulty(b)

@@ -35,7 +35,7 @@ func number(t *testing.T, b *Backend, query string) (n int) {
 func TestSQLiteHistoryGrowth(t *testing.T) {
 	const keep = 50
 	b := openTest(t, storePath(t), nil)
-	all := testenv.Rounds(2000, 10_000)
+	all := testenv.Rounds(400, 10_000)
 	for i := range all {
 		must(t, b.AddHistory(t.Context(), "x", fmt.Sprint("entry ", i), keep))
 	}

@@ -119,12 +119,13 @@ func rawClient(t testing.TB, addr string) rueidis.Client {
 func harness(server *testenv.RedisServer, only []string,
 	dial func(testing.TB, string) redislock.Conn) drivertest.Harness {
 	return drivertest.Harness{
-		TTL:    ttl,
-		Only:   only,
-		Names:  testenv.Rounds(1000, 10_000),
-		Refuse: refusals(func() *testenv.RedisServer { return server }),
-		Damage: damages(func(string) *testenv.RedisServer { return server }, tagOf),
-		Forger: forger(func(string) *testenv.RedisServer { return server }, tagOf, false, true),
+		TTL:     ttl,
+		Only:    only,
+		Names:   testenv.Rounds(300, 10_000),
+		Waiters: testenv.Rounds(driver.MaxWaiters+20, 200),
+		Refuse:  refusals(func() *testenv.RedisServer { return server }),
+		Damage:  damages(func(string) *testenv.RedisServer { return server }, tagOf),
+		Forger:  forger(func(string) *testenv.RedisServer { return server }, tagOf, false, true),
 		Open: proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
 			return redislock.New(dial(t, addr), nil)
 		}),

@@ -37,8 +37,8 @@ func TestCallsThatEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := start(t)
-			t.Run("locks", func(t *testing.T) { cancels(t, d, testenv.Rounds(160, 100_000)) })
-			t.Run("closes", func(t *testing.T) { closes(t, d, testenv.Rounds(50, 10_000)) })
+			t.Run("locks", func(t *testing.T) { cancels(t, d, testenv.Rounds(80, 100_000)) })
+			t.Run("closes", func(t *testing.T) { closes(t, d, testenv.Rounds(25, 10_000)) })
 			if d.freeze != nil {
 				t.Run("frozen", func(t *testing.T) { freezes(t, d, testenv.Rounds(1, 5), &table) })
 			}

@@ -91,7 +91,7 @@ func (x *Histories) growth(t *testing.T) {
 	const keep = 50
 	db := x.Open()
 	b := x.server(t, db)
-	all := testenv.Rounds(1500, 10_000)
+	all := testenv.Rounds(400, 10_000)
 	for i := range all {
 		add(t, b, "growth", fmt.Sprint("entry ", i), keep)
 	}

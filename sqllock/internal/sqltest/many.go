@@ -92,7 +92,7 @@ func ManyLeases(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialec
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := testenv.Rounds(1000, 10_000)
+	n := testenv.Rounds(400, 10_000)
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 		holds := Take(t, s, fmt.Sprint("many", mode), n, mode)
 		for range 3 {

@@ -269,7 +269,7 @@ func (c *checker) porcupineSays(name int32) porcupine.CheckResult {
 // TestAgreement compares the walk, Porcupine, the brute force, and Check.
 func TestAgreement(t *testing.T) {
 	t.Parallel()
-	histories := testenv.Rounds(3000, 10_000)
+	histories := testenv.Rounds(1000, 10_000)
 	rng := rand.New(rand.NewPCG(1, 2))
 	legal, swept := 0, 0
 	for i := range histories {
@@ -316,7 +316,7 @@ func TestAgreement(t *testing.T) {
 // force and Check agree, however the history is cut.
 func TestAgreementWithoutTokens(t *testing.T) {
 	t.Parallel()
-	histories := testenv.Rounds(2000, 6000)
+	histories := testenv.Rounds(700, 6000)
 	rng := rand.New(rand.NewPCG(3, 4))
 	legal, cut := 0, 0
 	for i := range histories {
