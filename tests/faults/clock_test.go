@@ -239,7 +239,7 @@ func (s *site) contend(n int) *contenders {
 				}
 				c.granted(i, l, before)
 				select { // so that an overlap would be noticed
-				case <-time.After(2 * time.Millisecond):
+				case <-time.After(10 * time.Millisecond):
 				case <-l.Done():
 				}
 				c.released(l)

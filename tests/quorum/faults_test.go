@@ -84,7 +84,7 @@ func TestMinority(t *testing.T) {
 }
 
 func minority(t *testing.T, size int, f fault) {
-	const pause = 5 * time.Millisecond // between two rounds of a client, to leave the processor to the servers
+	const pause = 15 * time.Millisecond // between two rounds of a client, to leave the processor to the servers
 	g := start(t, size, faultTTL+time.Second)
 	ways := g.proxies()
 	y := &tally{t: t}
