@@ -97,6 +97,7 @@ func TestTimedNever(t *testing.T) { t.Error("late again") }
 )
 
 func TestRun(t *testing.T) {
+	t.Setenv("CGO_ENABLED", "1") // for the race detector; the command tests this package without it
 	for name, c := range map[string]struct {
 		packages map[string]string
 		args     []string
