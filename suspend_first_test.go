@@ -1,0 +1,76 @@
+package holdfast
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// After a sleep a client without leases has not looked at the clock. The first lease is a whole one.
+func TestFirstLeaseAfterASleep(t *testing.T) {
+	takes := map[string]func(*testing.T, *Client) (*Lease, error){
+		"Lock":    func(t *testing.T, c *Client) (*Lease, error) { return c.Mutex("x").Lock(t.Context()) },
+		"TryLock": func(t *testing.T, c *Client) (*Lease, error) { return c.Mutex("x").TryLock(t.Context()) },
+		"RLock":   func(t *testing.T, c *Client) (*Lease, error) { return c.RWMutex("x").RLock(t.Context()) },
+		"Fair":    func(t *testing.T, c *Client) (*Lease, error) { return c.Mutex("x", Fair()).Lock(t.Context()) },
+		"Sticky": func(t *testing.T, c *Client) (*Lease, error) {
+			return c.Mutex("x", Sticky(time.Hour)).Lock(t.Context())
+		},
+		"Acquire": func(t *testing.T, c *Client) (*Lease, error) { return c.Semaphore("x", 2).Acquire(t.Context(), 1) },
+	}
+	for name, take := range takes {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, slept := sleeper(t)
+				time.Sleep(time.Second)
+				slept.Add(int64(time.Hour))
+				l, err := take(t, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // the watcher has looked at the new lease
+				if left := l.Left(); left < 6*time.Second {
+					t.Errorf("%v left, %v", left, l.Err())
+				}
+				if err := l.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// The machine sleeps while a grant is on its way, and the store gives the lock away. The call asks again.
+func TestSleepBeforeAGrantArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyIdle(t)
+		var first driver.Record
+		s.acquired = func() {
+			if first.Token != 0 {
+				return
+			}
+			s.slept.Add(int64(time.Hour))
+			r, err := s.store.Inspect(t.Context(), "y")
+			if err == nil {
+				first, err = r, s.store.Break(t.Context(), "y", r.Token) // as if it had expired
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		l, err := s.c.Mutex("y").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if l.grantToken <= first.Token || l.Err() != nil {
+			t.Errorf("the lease of token %d, %v; want one after %d", l.grantToken, l.Err(), first.Token)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
