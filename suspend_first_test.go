@@ -73,4 +73,3 @@ func TestSleepBeforeAGrantArrives(t *testing.T) {
 		}
 	})
 }
-
