@@ -110,8 +110,8 @@ func (l *Lease) usedUp() {
 }
 
 // giveWay gives idle grants of l's name back before l asks for the name. own is that of its own cohort,
-// which has ended; nil: it has none. A call that does not wait in the queue lets those arrive that are on
-// their way back.
+// which has ended; nil: it has none. A call that does not wait in the queue, or is for permits, and so would
+// be refused, lets those arrive that are on their way back.
 func (c *Client) giveWay(ctx context.Context, l, own *Lease) {
 	if own != nil {
 		own.giveBack(ctx)
@@ -127,7 +127,7 @@ func (c *Client) giveWay(ctx context.Context, l, own *Lease) {
 		case k == l.cohort:
 		case k.isIdle():
 			idle = append(idle, c.endIdle(k))
-		case k.leaving != nil && !l.req.Wait:
+		case k.leaving != nil && (!l.req.Wait || l.req.Mode == driver.Permits):
 			leaving = append(leaving, k.leaving)
 		}
 	}
