@@ -140,7 +140,7 @@ func (call attempt) enterCohort() (m *member, granted bool, idle *Lease) {
 		k.asking, l.asks = true, true
 		return nil, false, c.endIdle(k)
 	}
-	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow())) {
+	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.goesBack() && !k.mayPass(c.coarseNow())) {
 		k.asking, l.asks = true, true
 		return nil, false, nil
 	}

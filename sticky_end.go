@@ -55,6 +55,9 @@ func (c *Client) idleOver(k *cohort) {
 // leaves reports whether the idle grant of k is on its way back to the store. Called with c.mu held.
 func (k *cohort) leaves() bool { return k.leaving != nil && k.idle != nil && k.current == k.idle }
 
+// goesBack reports whether the present grant of k goes back before anybody of k asks. Called with c.mu held.
+func (k *cohort) goesBack() bool { return k.full || k.leaves() }
+
 // leave gives the idle grant of k back. Until the store has answered, at most for as long as an exchange
 // may take, a call that asked would find its own client's grant in the way: it waits in line, or in
 // giveWay. Called with c.mu held.
