@@ -15,7 +15,11 @@ const mostAhead = 20 * time.Millisecond
 // Other clients that take the name in turn with it may have taken more. So it compares how far each token
 // is from its own clock with the least distance within the last minute or two. An exchange that was slow
 // on its way to the store looks like tokens that are ahead, and makes the next block smaller; so does,
-// for a minute or two, a clock of the store that was set forward.
+// for a minute or two, a clock of the store that was set forward, and one that runs faster than the
+// client's by a few parts in ten thousand, for as long as it does.
+//
+// A client whose clock runs faster than the store's would let tokens run ahead for ever. So it counts a
+// little less time than passes.
 //
 // All fields are guarded by Client.mu.
 type pace struct {
@@ -29,13 +33,16 @@ type pace struct {
 
 const (
 	paceWindow = time.Minute
+	maxDrift   = 1000 // by one part in so many two clocks differ in speed at most: NTP changes each by half of that
 	maxPaces   = 1024 // names
 	noDistance = math.MaxInt64
 )
 
 // block returns how many of n tokens the next block may have, 1 at least.
 func (p *pace) block(n int, now time.Duration) int {
-	p.ahead = max(max(p.ahead, p.seen)-(now-p.at), 0)
+	passed := now - p.at
+	passed -= passed / maxDrift
+	p.ahead = max(max(p.ahead, p.seen)-passed, 0)
 	p.at, p.seen = now, 0
 	n = max(min(n, int((mostAhead-p.ahead)/time.Microsecond)), 1)
 	p.ahead = min(p.ahead, mostAhead) + time.Duration(n)*time.Microsecond

@@ -81,6 +81,24 @@ func TestPaceRecovers(t *testing.T) {
 	}
 }
 
+// However long a client takes a name as fast as it can, its tokens stay close to the store's clock, also if
+// that runs slower than its own.
+func TestPaceOfASlowClock(t *testing.T) {
+	const exchange, ppm = 50 * time.Microsecond, 900
+	s, start := &paceStore{now: 1000 * time.Hour}, 1000*time.Hour
+	var p pace
+	tokens := 0
+	for s.now < start+3*paceWindow {
+		tokens += s.ask(&p, time.Hour-(s.now-start)/1e6*ppm, exchange)
+		if s.ahead() > 2*mostAhead {
+			t.Fatalf("%v ahead after %v", s.ahead(), s.now-start)
+		}
+	}
+	if most := int(3 * paceWindow / time.Microsecond); tokens < most*99/100 {
+		t.Errorf("%d tokens; want about %d", tokens, most)
+	}
+}
+
 // A client remembers the paces of a bounded number of names.
 func TestPacesAreBounded(t *testing.T) {
 	c := &Client{paces: map[string]*pace{}}
