@@ -241,7 +241,10 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	if c.trueNow(time.Now()) > now+4*c.awakeFor { // a sleep that the watcher has not noticed
 		now = c.now()
 	}
-	if now-proof > length/3 || l.req.Lease != 0 && l.pushed || c.closed || l.session.over() {
+	if c.closed || l.session.over() {
+		return false
+	}
+	if now-proof > length/3 || l.req.Lease != 0 && l.pushed {
 		return false
 	}
 	l.since, l.latest = time.Now(), forever
