@@ -73,3 +73,39 @@ func TestSleepBeforeAGrantArrives(t *testing.T) {
 		}
 	})
 }
+
+// An offer that is adopted after a sleep is not given up because of the time that has passed.
+func TestAdoptAfterASleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyIdle(t)
+		giver, err := New(t.Context(), s.store, &Config{TTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		given, err := giver.Mutex("y").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticket, _, err := given.HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.c.calledBack("x", s.record().Holders[0].ID) // a client without leases does not look at the clock
+		synctest.Wait()
+		s.slept.Add(int64(time.Hour))
+		l, err := s.c.Adopt(t.Context(), ticket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if l.Err() != nil {
+			t.Error(l.Err())
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+		if err := giver.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
