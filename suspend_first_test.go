@@ -1,11 +1,13 @@
 package holdfast
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/memlock"
 )
 
 // After a sleep a client without leases has not looked at the clock. The first lease is a whole one.
@@ -105,6 +107,46 @@ func TestAdoptAfterASleep(t *testing.T) {
 			t.Error(err)
 		}
 		if err := giver.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The time that the machine has slept is no time that a call has waited or held.
+func TestObservedTimesAfterASleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept atomic.Int64
+		var waited, held []time.Duration
+		store := memlock.New()
+		o := &Observer{
+			Acquired:   func(_ string, _ uint64, d time.Duration) { waited = append(waited, d) },
+			LeaseEnded: func(e LeaseEnd) { held = append(held, e.Held) },
+		}
+		c, err := newClient(t.Context(), store, &Config{TTL: 10 * time.Second, Observer: o}, func() time.Duration {
+			return time.Duration(slept.Load())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // at first nobody has noticed the sleep
+			slept.Add(int64(time.Hour))
+			l, err := c.Mutex("x").Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Break(t.Context(), "x", l.grantToken); err != nil {
+				t.Fatal(err)
+			}
+			<-l.Done() // a renewal
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		for i := range waited {
+			if waited[i] != 0 || len(held) != len(waited) || held[i] > c.TTL() {
+				t.Errorf("waited %v, held %v", waited, held)
+			}
+		}
+		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
