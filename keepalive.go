@@ -237,10 +237,8 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	trusted := proof + l.session.trust(length)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.noticeSleep()
 	now := c.coarseNow()
-	if c.trueNow(time.Now()) > now+4*c.awakeFor { // a sleep that the watcher has not noticed
-		now = c.now()
-	}
 	if c.closed || l.session.over() {
 		return false
 	}

@@ -76,6 +76,25 @@ func TestSleepBeforeAGrantArrives(t *testing.T) {
 	})
 }
 
+// A store that cannot be reached when the machine goes on is given the usual time to answer.
+func TestSilenceAfterASleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyIdle(t)
+		s.c.calledBack("x", s.record().Holders[0].ID) // a client without leases does not look at the clock
+		synctest.Wait()
+		s.fails.Store(true)
+		s.slept.Add(int64(time.Hour))
+		time.AfterFunc(s.c.TTL()/2, func() { s.fails.Store(false) }) // a renewal has looked at the clock
+		l, err := s.c.Mutex("y").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // An offer that is adopted after a sleep is not given up because of the time that has passed.
 func TestAdoptAfterASleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
