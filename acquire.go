@@ -39,12 +39,13 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 		limited, cancel = context.WithTimeout(ctx, o.atMost)
 		defer cancel()
 	}
-	began := c.coarseNow()
+	called := time.Now()
+	began := called.Sub(c.start) + time.Duration(c.slept.Load())
 	call := attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1, began: began, end: w}
 	if holder, err := call.get(); err != nil {
 		return nil, &Error{Op: op, Name: req.Name, Holder: holder, Err: err}
 	}
-	waited := l.since.Add(-began).Sub(c.start)
+	waited := l.since.Sub(called)
 	l.recordGrant(HistoryGranted, waited)
 	c.addHeld(l)
 	l.reportAcquired(ctx, w, waited)

@@ -140,7 +140,7 @@ func (call attempt) enterCohort() (m *member, granted bool, idle *Lease) {
 		k.asking, l.asks = true, true
 		return nil, false, c.endIdle(k)
 	}
-	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.full && !k.mayPass(c.coarseNow())) {
+	if !k.asking && k.line.n == 0 && (k.current == nil || !k.sticks() && !k.goesBack() && !k.mayPass(c.coarseNow())) {
 		k.asking, l.asks = true, true
 		return nil, false, nil
 	}
@@ -296,11 +296,11 @@ func (l *Lease) mayPass(now time.Duration) bool {
 }
 
 // mayKeep reports whether the grant of l, the current lease, may stay with the client after its release.
-// If an operator has asked for that, it goes back to the store. So it does if a ticket names the grant:
-// nobody may resume the lease of a later holder, and if somebody has resumed this one, the store knows.
-// Called with c.mu held.
+// It goes back if an operator has asked for that; if a ticket names it, since nobody may resume a later lease;
+// and after Extend, since renewals may have proved it only until l was to end. Called with c.mu held.
 func (l *Lease) mayKeep(now time.Duration) bool {
-	if l.notice != nil || l.ticketed || l.req.Mode != driver.Exclusive || l.c.closed || l.session.over() {
+	if l.notice != nil || l.ticketed || l.latest != forever || l.req.Mode != driver.Exclusive || l.c.closed ||
+		l.session.over() {
 		return false
 	}
 	if l.cohort.sticks() { // the machine may have slept: then the store says whether the lease still exists

@@ -119,6 +119,21 @@ func (l *Lease) finish() (prior *Error, shared *Lease) {
 	return prior, shared
 }
 
+// noticeExpiry ends the grant that l shares with other readers, if it has expired and the watcher has not
+// noticed: the process was stopped, or the machine has slept. The release of l, which follows, asks nobody.
+func (l *Lease) noticeExpiry() {
+	c, g := l.c, l.shared()
+	if g == nil {
+		return
+	}
+	c.mu.Lock()
+	over := l.ended == nil && g.readers > 1 && (g.session.over() || c.trueNow(time.Now()) >= g.trusted)
+	c.mu.Unlock()
+	if over {
+		_ = l.Err()
+	}
+}
+
 // leaveGrant notes that l is over, if it is a reader. If it was the last one, leaveGrant returns the shared
 // grant, which has ended: the caller gives it back. Called with c.mu held.
 func (l *Lease) leaveGrant() *Lease {

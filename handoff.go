@@ -288,7 +288,7 @@ type adoption struct {
 // run returns nil when the grant has become a lease.
 func (a *adoption) run() error {
 	c, l := a.l.c, a.l
-	end := c.coarseNow() + c.TTL()
+	end := c.now() + c.TTL() // the machine may have slept
 	pause := backoff.Pause{First: firstPause, Most: time.Second}
 	for {
 		sent := c.coarseNow()

@@ -229,18 +229,20 @@ var errPartial = errors.New("not everything could be renewed")
 // startLease makes l a lease that is trusted for its length from proof, and reports whether it did.
 // It does not if more than a third of that has passed since proof, because the lease might then end
 // before its first renewal. The caller has to confirm such a grant with another exchange. A
-// hand-over to a waiter that had been silent for long is an example. A lease shorter than the TTL is
-// not renewed, so a hand-over always has to be confirmed: it counts from before. A grant of a
-// session that is over never becomes a lease.
+// hand-over to a waiter that had been silent for long is an example; so is the first grant after the
+// machine has slept. A lease shorter than the TTL is not renewed, so a hand-over always has to be
+// confirmed: it counts from before. A grant of a session that is over never becomes a lease.
 func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Duration) bool {
-	now, length := c.coarseNow(), driver.LeaseWithin(l.req.Lease, l.session.ttl)
-	if now-proof > length/3 || l.req.Lease != 0 && l.pushed {
-		return false
-	}
+	length := driver.LeaseWithin(l.req.Lease, l.session.ttl)
 	trusted := proof + l.session.trust(length)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.noticeSleep()
+	now := c.coarseNow()
 	if c.closed || l.session.over() {
+		return false
+	}
+	if now-proof > length/3 || l.req.Lease != 0 && l.pushed {
 		return false
 	}
 	l.since, l.latest = time.Now(), forever

@@ -263,6 +263,7 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	if l.kept != notKept && l.releaseIdle() {
 		return true, nil
 	}
+	l.noticeExpiry()
 	prior, shared := l.finish()
 	c.mu.Lock()
 	first := !l.releaseCalled

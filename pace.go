@@ -15,7 +15,13 @@ const mostAhead = 20 * time.Millisecond
 // Other clients that take the name in turn with it may have taken more. So it compares how far each token
 // is from its own clock with the least distance within the last minute or two. An exchange that was slow
 // on its way to the store looks like tokens that are ahead, and makes the next block smaller; so does,
-// for a minute or two, a clock of the store that was set forward.
+// for a minute or two, a clock of the store that was set forward, and one that runs faster than the
+// client's by a few parts in ten thousand, for as long as it does.
+//
+// A client whose clock runs faster than the store's would let tokens run ahead for ever. So it counts a
+// little less time than passes. Clients that kept the tokens ahead would take that for the least distance
+// after a while, and let them run further ahead. So a client that has taken as many as it may asks for
+// single ones until the clock has caught up: that shows the least distance again.
 //
 // All fields are guarded by Client.mu.
 type pace struct {
@@ -25,19 +31,31 @@ type pace struct {
 	least   int64         // distance of a token from coarseNow in microseconds, since from
 	earlier int64         // the same of the paceWindow before
 	from    time.Duration
+	last    time.Duration // seen, of the last such grant
+	rests   bool          // tokens were as far ahead as they may be, and the clock has not caught up yet
 }
 
 const (
+	almost     = moreTokens * time.Microsecond // is as good as not ahead
 	paceWindow = time.Minute
+	maxDrift   = 1000 // by one part in so many two clocks differ in speed at most: NTP changes each by half of that
 	maxPaces   = 1024 // names
 	noDistance = math.MaxInt64
 )
 
 // block returns how many of n tokens the next block may have, 1 at least.
 func (p *pace) block(n int, now time.Duration) int {
-	p.ahead = max(max(p.ahead, p.seen)-(now-p.at), 0)
+	passed := now - p.at
+	passed -= passed / maxDrift
+	p.ahead = max(max(p.ahead, p.seen)-passed, 0)
 	p.at, p.seen = now, 0
-	n = max(min(n, int((mostAhead-p.ahead)/time.Microsecond)), 1)
+	left := int((mostAhead - p.ahead) / time.Microsecond)
+	switch {
+	case p.rests:
+		n, p.rests = 1, p.ahead > almost || p.last > max(min(passed, time.Millisecond), almost) // an exchange may be slow
+	case n >= left:
+		n, p.rests = max(left, 1), true
+	}
 	p.ahead = min(p.ahead, mostAhead) + time.Duration(n)*time.Microsecond
 	return n
 }
@@ -53,6 +71,7 @@ func (p *pace) granted(token uint64, sent time.Duration) {
 	distance := int64(min(token, math.MaxInt64)) - sent.Microseconds()
 	p.least = min(p.least, distance)
 	p.seen = time.Duration(min(distance-min(p.least, p.earlier), time.Hour.Microseconds())) * time.Microsecond
+	p.last = p.seen
 }
 
 // paceOf returns the pace of a name. Called with c.mu held.

@@ -48,6 +48,26 @@ func TestPaceInTurn(t *testing.T) {
 	}
 }
 
+// So they do however long that goes on.
+func TestPaceInTurnForLong(t *testing.T) {
+	for _, clients := range []int{2, 4} {
+		s, start := &paceStore{now: 1000 * time.Hour}, 1000*time.Hour
+		paces := make([]pace, clients)
+		tokens := 0
+		for i := 0; s.now < start+8*paceWindow; i++ {
+			for end := s.now + paceWindow/100; s.now < end; {
+				tokens += s.ask(&paces[i%clients], time.Duration(i%clients)*time.Hour, 50*time.Microsecond)
+			}
+			if most := time.Duration(clients+1) * mostAhead; s.ahead() > most {
+				t.Fatalf("%v ahead after %v; want at most %v", s.ahead(), s.now-start, most)
+			}
+		}
+		if took := s.now - start; tokens < int(took.Microseconds())*9/10 {
+			t.Errorf("only %d tokens in %v", tokens, took)
+		}
+	}
+}
+
 // A question that was slow on its way, and a clock of the store that was set forward, make blocks small
 // for a while only.
 func TestPaceRecovers(t *testing.T) {
@@ -78,6 +98,24 @@ func TestPaceRecovers(t *testing.T) {
 	}
 	if tokens < usual/2 {
 		t.Errorf("%d tokens in a second; want about %d: the clock was set forward long ago", tokens, usual)
+	}
+}
+
+// However long a client takes a name as fast as it can, its tokens stay close to the store's clock, also if
+// that runs slower than its own.
+func TestPaceOfASlowClock(t *testing.T) {
+	const exchange, ppm = 50 * time.Microsecond, 900
+	s, start := &paceStore{now: 1000 * time.Hour}, 1000*time.Hour
+	var p pace
+	tokens := 0
+	for s.now < start+3*paceWindow {
+		tokens += s.ask(&p, time.Hour-(s.now-start)/1e6*ppm, exchange)
+		if s.ahead() > 2*mostAhead {
+			t.Fatalf("%v ahead after %v", s.ahead(), s.now-start)
+		}
+	}
+	if most := int(3 * paceWindow / time.Microsecond); tokens < most*99/100 {
+		t.Errorf("%d tokens; want about %d", tokens, most)
 	}
 }
 

@@ -191,7 +191,8 @@ func (o *Observer) reportLost(l *Lease, why *Error, at time.Duration) {
 		l.c.observerCalls.addEnd(func() { o.Lost(l.req.Name, l.token, why.Reason) })
 	}
 	if o.LeaseEnded != nil && l.isOwn() {
-		e := l.leaseEnd(max(at-l.since.Sub(l.c.start), 0), why.Reason, why)
+		since := l.since.Sub(l.c.start) + time.Duration(l.c.slept.Load())
+		e := l.leaseEnd(max(at-since, 0), why.Reason, why)
 		l.c.observerCalls.addEnd(func() { o.LeaseEnded(e) })
 	}
 }

@@ -58,6 +58,9 @@ func (s requestSecret) id() string {
 
 // newRequest gives l a new request of session s. A request never outlives its session.
 func (l *Lease) newRequest(s *session) {
+	l.c.mu.Lock()
+	l.c.noticeSleep() // the time of its exchanges, and of the store's silence, counts from now
+	l.c.mu.Unlock()
 	l.session, l.unanswered = s, false
 	l.number, l.req.ID = l.c.requests.next()
 	l.askForBlock()

@@ -175,6 +175,14 @@ func (c *Client) trueNow(t time.Time) time.Duration {
 	return a.now
 }
 
+// noticeSleep makes coarseNow count a sleep of the machine that the watcher has not noticed. Called with
+// c.mu held.
+func (c *Client) noticeSleep() {
+	if c.trueNow(time.Now()) > c.coarseNow()+4*c.awakeFor {
+		c.now()
+	}
+}
+
 // takeIdle makes l, which is about to ask, the lease of the idle grant, and reports whether it could: no
 // call gets a grant that is not trusted any more. Called with c.mu held.
 func (l *Lease) takeIdle() bool {

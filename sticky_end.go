@@ -55,6 +55,9 @@ func (c *Client) idleOver(k *cohort) {
 // leaves reports whether the idle grant of k is on its way back to the store. Called with c.mu held.
 func (k *cohort) leaves() bool { return k.leaving != nil && k.idle != nil && k.current == k.idle }
 
+// goesBack reports whether the present grant of k goes back before anybody of k asks. Called with c.mu held.
+func (k *cohort) goesBack() bool { return k.full || k.leaves() }
+
 // leave gives the idle grant of k back. Until the store has answered, at most for as long as an exchange
 // may take, a call that asked would find its own client's grant in the way: it waits in line, or in
 // giveWay. Called with c.mu held.
@@ -110,8 +113,8 @@ func (l *Lease) usedUp() {
 }
 
 // giveWay gives idle grants of l's name back before l asks for the name. own is that of its own cohort,
-// which has ended; nil: it has none. A call that does not wait in the queue lets those arrive that are on
-// their way back.
+// which has ended; nil: it has none. A call that does not wait in the queue, or is for permits, and so would
+// be refused, lets those arrive that are on their way back.
 func (c *Client) giveWay(ctx context.Context, l, own *Lease) {
 	if own != nil {
 		own.giveBack(ctx)
@@ -127,7 +130,7 @@ func (c *Client) giveWay(ctx context.Context, l, own *Lease) {
 		case k == l.cohort:
 		case k.isIdle():
 			idle = append(idle, c.endIdle(k))
-		case k.leaving != nil && !l.req.Wait:
+		case k.leaving != nil && (!l.req.Wait || l.req.Mode == driver.Permits):
 			leaving = append(leaving, k.leaving)
 		}
 	}

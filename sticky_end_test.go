@@ -46,6 +46,9 @@ type stickySession struct {
 func (n *stickySession) Lost() <-chan struct{} { return n.lost }
 
 func (n *stickySession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	if n.s.fails.Load() {
+		return driver.Reply{}, driver.ErrUnavailable
+	}
 	reply, err := n.Session.Acquire(ctx, r)
 	if f := n.s.acquired; f != nil {
 		f()
