@@ -148,6 +148,7 @@ var queue = []check{
 			rb := b.req("x")
 			b.refused(rb)
 			e.sleepPastTTL()
+			e.until("the place has expired", func() bool { return a.inspect("x").Waiting == 0 }) // a store may be late
 			if ch := b.renew(place(rb)); ch.State != driver.Gone {
 				e.Errorf("Renew of an expired place = %+v; want Gone", ch)
 			}
