@@ -72,14 +72,16 @@ func (b *blocks) hand(h driver.Hold, c *blocks, n int) driver.Hold {
 // BlocksCostNoStatement counts the statements of grants that take one token, and of those that take
 // the most. They must be the same.
 func BlocksCostNoStatement(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) {
-	db := OpenBreaking(t, admin, dsn)
-	s := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
-	defer func() { _ = s.Close() }()
-	b := &blocks{T: t, Session: open(t, s, "counted"), id: "counted"}
-	defer func() { _ = b.Close(context.Background()) }()
 	counts := map[string]map[int]int{}
 	for _, n := range []int{1, driver.MaxTokens} {
 		name := fmt.Sprint("counted/", n)
+		db := OpenBreaking(t, admin, dsn)
+		// A Server for each, since names may share what a dialect remembers of them.
+		s := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
+		defer func() { _ = s.Close() }()
+		id := fmt.Sprint("counted", n)
+		b := &blocks{T: t, Session: open(t, s, id), id: id}
+		defer func() { _ = b.Close(context.Background()) }()
 		count := func(what string, do func()) {
 			db.Sent()
 			do()
