@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// listener is the one connection on which a process receives notifications of hand-overs.
+// listener is the one connection on which a process receives notifications of hand-overs, but for
+// those of processes on the same host; see package samehost.
 //
 // The server wakes every listening session of a database for each notification. So a process
 // listens only while it has waiters, and shortly afterwards.
@@ -30,6 +31,9 @@ type listener struct {
 	wait  chan struct{} // receives a value when a request starts to wait
 	began time.Time
 	asked atomic.Int64 // when Wait was last called, as time since began
+
+	secret atomic.Pointer[secret]
+	doubt  atomic.Bool // a sender used another secret: a stranger, or all others after a new secret
 }
 
 // channel is where a Server is notified.
@@ -99,6 +103,7 @@ func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, s secr
 		discard(c)
 		return nil, "", nil, err
 	}
+	l.secret.Store(&s)
 	return c, pid, s, nil
 }
 
@@ -248,9 +253,9 @@ func (l *listener) again() (*sql.Conn, secret) {
 
 // receive handles notifications until the connection breaks.
 func (l *listener) receive(p *pgx.Conn, s secret) error {
-	doubt := false // a sender used another secret: a stranger, or all others after a new secret
+	l.doubt.Store(false)
 	for began, alive := time.Now(), time.Now(); ; {
-		if doubt && time.Since(began) >= secretFor {
+		if l.doubt.Load() && time.Since(began) >= secretFor {
 			return errNoSecret // reconnecting reads the secret again
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, min(l.idle, checkEvery))
@@ -265,7 +270,9 @@ func (l *listener) receive(p *pgx.Conn, s secret) error {
 			if ok {
 				l.cfg.Heard(r)
 			}
-			doubt = doubt || !ok && n.Payload != ""
+			if !ok && n.Payload != "" {
+				l.doubt.Store(true)
+			}
 			alive = time.Now()
 			continue
 		case !silent:
@@ -363,7 +370,7 @@ func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllo
 	}
 	channels, payloads := make([]string, len(rings)), make([]string, len(rings))
 	for i, r := range rings {
-		channels[i], payloads[i] = channel(r.Server), payloadOf(r)
+		channels[i], payloads[i] = channel(r.Server), sqllock.RingText(r)
 	}
 	_, err := q.Exec(ctx, "SELECT pg_notify(c, "+sealed("c", "p")+") FROM unnest($1::text[], $2::text[]) AS told (c, p)",
 		array(channels), array(payloads))
@@ -380,5 +387,7 @@ func (d *dialect) tells() bool { return time.Since(d.began) >= time.Duration(d.m
 
 func (d *dialect) mute() { d.muted.Store(int64(time.Since(d.began) + muteFor)) }
 
-// Wake implements [sqllock.Dialect]. It does nothing: the transaction has sent the notifications.
-func (d *dialect) Wake(context.Context, sqllock.Querier, time.Time, []sqllock.Ring) error { return nil }
+// Wake implements [sqllock.Dialect]: a transaction has left these notifications out.
+func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, _ time.Time, rings []sqllock.Ring) error {
+	return d.Announce(ctx, q, rings)
+}
