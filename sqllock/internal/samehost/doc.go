@@ -23,5 +23,9 @@
 //     nor sends, and everything works through the SQL server.
 //   - Containers that share the folder reach each other, whatever their networks. If they do not share
 //     the kernel, messages are refused, as those to a killed process.
+//   - A process that has lost the SQL server hears its grant, which is on record. Its lease ends as that
+//     of any holder that cannot renew.
+//   - A stopped process has taken the message, and reads it late: package waiters or the client finds
+//     that the grant is old, and asks.
 //   - A command that a process starts does not inherit the socket.
 package samehost
