@@ -46,7 +46,7 @@ type Socket struct {
 	muted    bool
 	notifier *host.Notifier
 	wg       sync.WaitGroup
-	looking  sync.Mutex // one call of look at a time
+	looking  bool // a call of look runs
 
 	listed  time.Time // when others was made
 	changed time.Time // the folder's time then
@@ -58,7 +58,7 @@ func Dir() string { return filepath.Join(host.OwnDir(), fmt.Sprintf("holdfast-%d
 
 // New returns the Socket of the Server with this ID. Only Servers of the same kind know each other.
 // heard is called with each message, and must not keep it. look is called every Pause, for as long as
-// it returns true, from Listen on. Both run in one goroutine.
+// it returns true, from Listen on. It may take long: messages are heard meanwhile.
 func New(dir, kind, id string, heard func([]byte), look func() (waiting bool)) *Socket {
 	s := &Socket{dir: dir, kind: kind + "-", id: id, heard: heard, look: look}
 	s.closed = !host.Push || len(s.path(id)) > host.MaxPath
@@ -126,16 +126,7 @@ func (s *Socket) read(bell *host.Bell) {
 		n, err := bell.Read(buf)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			s.mu.Lock()
-			mine := s.bell == bell
-			if mine {
-				_ = bell.ReadUntil(time.Time{})
-				s.armed = false
-			}
-			s.mu.Unlock()
-			if mine {
-				s.lookOn()
-			}
+			s.lookAgain(bell)
 		case err != nil:
 			return
 		default:
@@ -149,14 +140,28 @@ func (s *Socket) read(bell *host.Bell) {
 	}
 }
 
-func (s *Socket) lookOn() {
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	if s.look() {
-		s.mu.Lock()
-		s.arm()
-		s.mu.Unlock()
+// lookAgain begins a look when bell's Read has ended, unless one runs: then the next follows later.
+func (s *Socket) lookAgain(bell *host.Bell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bell != bell {
+		return
 	}
+	_ = bell.ReadUntil(time.Time{})
+	s.armed = false
+	if s.looking {
+		s.arm()
+		return
+	}
+	s.looking = true
+	s.wg.Go(func() {
+		waiting := s.look()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.looking = false; waiting {
+			s.arm()
+		}
+	})
 }
 
 // Others returns Servers that listen on this host, but for this one. It may lack some, and may have

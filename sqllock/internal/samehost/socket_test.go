@@ -251,6 +251,32 @@ func TestLook(t *testing.T) {
 	more <- false
 }
 
+// While a look takes long, because the server does not answer, messages are heard.
+func TestHeardDuringLook(t *testing.T) {
+	dir := folder(t)
+	a := join(t, dir, "x", "a")
+	looks, end, heard := make(chan bool), make(chan bool), make(chan string, 1)
+	b := New(dir, "x", "b", func(msg []byte) { heard <- string(msg) }, func() bool {
+		looks <- true
+		<-end
+		return true
+	})
+	defer func() { _ = b.Close() }()
+	b.Listen()
+	<-looks
+	if !a.Send("b", []byte("z")) {
+		t.Fatal("not sent")
+	}
+	select {
+	case <-heard:
+	case <-time.After(patience):
+		t.Error("a message was not heard during a look")
+	}
+	end <- true
+	<-looks
+	close(end)
+}
+
 // A command that is started has no part in the socket.
 func TestCommandInheritsNothing(t *testing.T) {
 	dir := folder(t)
