@@ -182,7 +182,8 @@ func (s *Socket) Others() []string {
 		all, _ := os.ReadDir(s.dir)
 		var others []string // callers may have the last ones
 		for _, e := range all {
-			if id, ok := strings.CutPrefix(e.Name(), s.kind); ok && id != s.id && len(others) < maxOthers {
+			id, ok := strings.CutPrefix(e.Name(), s.kind)
+			if ok && isID(id) && id != s.id && e.Type()&os.ModeSocket != 0 && len(others) < maxOthers {
 				others = append(others, id)
 			}
 		}
@@ -192,11 +193,17 @@ func (s *Socket) Others() []string {
 	return s.others
 }
 
+// isID reports whether a Server can have this ID. Others go into statements, and a file may have any
+// name.
+func isID(id string) bool {
+	return id != "" && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
 // Send sends a message to a Server of this host, and reports whether its socket took it. It never
 // waits.
 func (s *Socket) Send(id string, msg []byte) bool {
 	n := s.sender()
-	if n == nil || id == "" || strings.ContainsAny(id, "/.") {
+	if n == nil || !isID(id) {
 		return false
 	}
 	err := n.Notify(s.path(id), msg)
