@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -78,6 +79,8 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 }
 
 var errNoSecret = errors.New("hf_secret has no row, or an empty one; \"holdfast init\" creates it")
+
+var errNewSecret = errors.New("hf_secret has another secret")
 
 var errOtherDriver = errors.New("not a connection of pgx")
 
@@ -256,7 +259,7 @@ func (l *listener) receive(p *pgx.Conn, s secret) error {
 	l.doubt.Store(false)
 	for began, alive := time.Now(), time.Now(); ; {
 		if l.doubt.Load() && time.Since(began) >= secretFor {
-			return errNoSecret // reconnecting reads the secret again
+			return errNewSecret // reconnecting reads it
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, min(l.idle, checkEvery))
 		n, err := p.WaitForNotification(ctx)
@@ -278,11 +281,11 @@ func (l *listener) receive(p *pgx.Conn, s secret) error {
 		case !silent:
 			return err
 		case !l.needed():
-			err = l.rest(p)
+			err = l.rest(p, s)
 		case time.Since(alive) < checkEvery:
 			continue
 		default:
-			err = l.alive(p)
+			err = l.alive(p, s)
 		}
 		if err != nil {
 			return err
@@ -291,10 +294,19 @@ func (l *listener) receive(p *pgx.Conn, s secret) error {
 	}
 }
 
-func (l *listener) alive(p *pgx.Conn) error {
+// alive checks the connection, and whether s is still the secret. A process that only releases gets
+// no notification that would show it.
+func (l *listener) alive(p *pgx.Conn, s secret) error {
 	ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
 	defer cancel()
-	return p.Ping(ctx)
+	answer, err := simple(ctx, p, "SELECT encode(secret, 'hex') FROM hf_secret WHERE one = 1")
+	switch {
+	case p.IsClosed() || ctx.Err() != nil:
+		return cmp.Or(err, ctx.Err())
+	case err == nil && answer[0] != hex.EncodeToString(s):
+		return errNewSecret // reconnecting reads it
+	}
+	return nil // it answers; without a secret, the last one stays
 }
 
 // needed reports whether requests wait, or waited recently.
@@ -307,7 +319,7 @@ func (l *listener) needed() bool {
 }
 
 // rest stops listening until a request waits, and then looks for what was missed.
-func (l *listener) rest(p *pgx.Conn) error {
+func (l *listener) rest(p *pgx.Conn, s secret) error {
 	say := func(statement string) error {
 		ctx, cancel := context.WithTimeout(l.ctx, testLimit)
 		defer cancel()
@@ -322,7 +334,7 @@ func (l *listener) rest(p *pgx.Conn) error {
 		case <-l.wait:
 			resting = false
 		case <-tick:
-			if err := l.alive(p); err != nil {
+			if err := l.alive(p, s); err != nil {
 				return err
 			}
 		case <-l.ctx.Done():
