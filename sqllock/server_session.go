@@ -306,13 +306,18 @@ func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info strin
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckID(id)); err != nil {
 		return err
 	}
-	err := s.change(ctx, h.Name, func(r *record) (err error) {
+	// First: a notification of the grant may come before the answer. The mode is not known here.
+	fresh, err := s.register(id, request{name: h.Name, group: true})
+	if err != nil {
+		return err
+	}
+	err = s.change(ctx, h.Name, func(r *record) (err error) {
 		r.recall(h)
 		r.grants, err = r.entry.Adopt(ofMicros(r.now), h.ID, h.Token, id, info, s.id, s.ttl)
 		return err
 	})
-	if err == nil {
-		_, err = s.register(id, request{name: h.Name, group: true}) // the mode is not known here
+	if fresh && (driver.IsFinal(err) || driver.IsOver(err)) {
+		s.unregister(id)
 	}
 	return err
 }

@@ -192,6 +192,7 @@ func (x *Sockets) Run(t *testing.T) {
 	})
 	t.Run("again and late", func(t *testing.T) { x.late(t, shared) })
 	t.Run("a full socket", func(t *testing.T) { x.full(t, shortDir(t)) })
+	t.Run("a late adoption", func(t *testing.T) { x.adopted(t, shortDir(t)) })
 	t.Run("an unanswered release", func(t *testing.T) { x.unanswered(t, shortDir(t)) })
 }
 
@@ -327,5 +328,41 @@ func fill(t *testing.T, dir string, a, b *proc) (stop func()) {
 		close(release)
 		_ = s.Close()
 		close(entered)
+	}
+}
+
+// adopted notifies an adopter of its grant before it has the answer that it has the grant: the giver
+// releases, too late, and that repeats the notification. The adopter must not give the grant back.
+func (x *Sockets) adopted(t *testing.T, dir string) {
+	open := x.Open()
+	breaking := OpenBreaking(t, open, x.DSN)
+	a, b := x.join(t, nil, dir), x.joinOn(t, breaking.DB, &sqllock.Config{Listen: open}, dir)
+	h := a.take()
+	r, _ := b.wait(driver.Exclusive, a, true) // so b listens
+	if err := b.Cancel(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	id := b.name + "-adopted"
+	holds := func() bool {
+		rec, err := a.b.Inspect(t.Context(), h.Name)
+		return err == nil && len(rec.Holders) == 1 && rec.Holders[0].ID == id
+	}
+	breaking.ArmAt("UPDATE hf_lock SET kind = ", Unanswered)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- b.Adopt(ctx, h, id, "") }()
+	until(t, "it is adopted", holds)
+	if err := a.Release(t.Context(), h, 0); !driver.IsOver(err) {
+		t.Errorf("the giver has released what it gave: %v", err)
+	}
+	if err := <-done; err == nil || breaking.Disarm() == "" {
+		t.Fatalf("the adoption was answered: %v", err)
+	}
+	if !holds() {
+		t.Error("the adopter has given back what it adopted")
+	}
+	if err := b.Adopt(t.Context(), h, id, ""); err != nil {
+		t.Errorf("Adopt again: %v", err)
 	}
 }
