@@ -316,7 +316,7 @@ func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info strin
 		r.grants, err = r.entry.Adopt(ofMicros(r.now), h.ID, h.Token, id, info, s.id, s.ttl)
 		return err
 	})
-	if fresh && (driver.IsFinal(err) || driver.IsOver(err)) {
+	if fresh && err != nil && !errors.Is(err, driver.ErrUncertain) {
 		s.unregister(id)
 	}
 	return err
