@@ -8,8 +8,9 @@ func sqlTargets() (all []target) {
 	}
 	times := func(k float64, scenario, library, key string) figure { return times(k, of(scenario, library, key)) }
 
-	// To one decimal: renewals, and the pings of a pool, are a hundredth of all.
-	two, five := number(2.04), number(5.04)
+	// To one decimal: renewals, and the pings of a pool, are a hundredth of all. On MariaDB each waiting
+	// process also sends a command every second, in which it sleeps.
+	two, twoAndLooks := number(2.04), number(2.34)
 	const naivePair = "p50, against 1.3 of a row that is upserted and updated"
 	add("mysql/pair", oursMySQL, "p50", naivePair, times(1.3, "mysql/pair", naiveMySQLName, "p50"), showDuration)
 	add("mysql/pair", oursMySQL, "sent", "commands", two, nil)
@@ -19,9 +20,9 @@ func sqlTargets() (all []target) {
 
 	for _, n := range []string{"2", "16", "32"} {
 		sc := "mysql/one/" + n + "-work"
-		add(sc, oursMySQL, "p50", "hand-over p50, against six times GET_LOCK's", times(6, sc, getLockName, "p50"),
+		add(sc, oursMySQL, "p50", "hand-over p50, against four times GET_LOCK's", times(4, sc, getLockName, "p50"),
 			showDuration)
-		add(sc, oursMySQL, "sent", "commands per acquisition", five, nil)
+		add(sc, oursMySQL, "sent", "commands per acquisition", twoAndLooks, nil)
 		add(sc, oursMySQL, "overtaken", "out of order", number(0), nil)
 
 		sc = "postgres/one/" + n + "-work"

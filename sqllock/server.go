@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/waiters"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/samehost"
 )
 
 // MaxLine bounds the text of the grants and the queue of one name, in bytes. An item has about 100
@@ -25,6 +25,11 @@ type Config struct {
 	// Listen is a second, direct route to the same PostgreSQL database, for the one connection that
 	// listens. Set it if New's pool goes through a pooler that shares connections.
 	Listen *sql.DB
+
+	// NoSockets makes waiters wake through the SQL server only. Otherwise processes of one user on
+	// one host also wake each other through sockets, which is faster. Their files are in
+	// /run/user/UID or the folder of temporary files.
+	NoSockets bool
 }
 
 // Server is a lock table in a database of a server: MySQL, MariaDB or PostgreSQL. Use New. It
@@ -43,8 +48,11 @@ type Server struct {
 	working          atomic.Int64 // operations that use the pool now
 
 	prepared *prepared
-	waiters  *waiters.Table // the waiting requests of all sessions
-	texts    sync.Map       // statements in the server's form
+	waiters  *waiters.Table     // the waiting requests of all sessions
+	socket   *samehost.Socket   // to and from other Servers on this host
+	looks    atomic.Int64       // calls of lookSoon that a look must follow
+	pending  map[string]Waiters // those that waited at the last call of lookAgain; only that uses it
+	texts    sync.Map           // statements in the server's form
 	floor    atomic.Int64
 
 	began    time.Time
@@ -87,6 +95,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 	b.reserved.later = func(f func()) { b.background(f) }
 	b.opening <- struct{}{}
 	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.socket = samehost.New(samehost.Dir(), d.Name(), b.id, b.message, b.lookAgain)
 	return b
 }
 
@@ -159,6 +168,7 @@ func (b *Server) Close() error {
 	if bell != nil {
 		err = bell.Close()
 	}
+	err = errors.Join(err, b.socket.Close())
 	b.wg.Wait()
 	b.reserved.close()
 	b.prepared.close()
@@ -344,45 +354,4 @@ func (b *Server) askBy(ctx context.Context, name string, run runner, f func(r *r
 
 func one(name string, f func(r *record) error) step {
 	return step{names: []string{name}, do: func(_ int, r *record) error { return f(r) }}
-}
-
-// wakeups are notifications for the waiters that got grants: here, and at other Servers.
-type wakeups struct {
-	here   []Ring
-	abroad []Ring
-}
-
-// add adds a record's new grants.
-func (b *Server) add(n *wakeups, r *record) {
-	for _, g := range r.grants {
-		server, session, _ := strings.Cut(g.Session, ".")
-		ring := Ring{Name: r.name, Server: server, Session: session, ID: g.ID, Token: g.Token}
-		if server == b.id {
-			n.here = append(n.here, ring)
-		} else {
-			n.abroad = append(n.abroad, ring)
-		}
-	}
-}
-
-// vague returns the same wakeups without tokens, for grants that are uncertain: all waiters ask
-// again.
-func (n *wakeups) vague() *wakeups {
-	v := &wakeups{slices.Clone(n.here), slices.Clone(n.abroad)}
-	for _, rings := range [][]Ring{v.here, v.abroad} {
-		for i := range rings {
-			rings[i].Token = 0
-		}
-	}
-	return v
-}
-
-// notify sends the wakeups.
-func (b *Server) notify(n *wakeups) {
-	for _, r := range n.here {
-		b.received(r)
-	}
-	if len(n.abroad) > 0 {
-		b.wake(n.abroad)
-	}
 }

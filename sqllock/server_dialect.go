@@ -99,8 +99,10 @@ type Dialect interface {
 	// were written; nil: some were, nobody knows which.
 	Save(ctx context.Context, q Querier, writes []Write) (saved []bool, err error)
 
-	// Announce is called in the transaction that grants to waiters of other Servers, and Wake after
-	// it. Wake's connection was made at opened or earlier. A lost wake-up costs only time.
+	// Announce is called in the transaction that grants to waiters of other Servers. Wake is called
+	// after it: for all Rings if Announce does nothing, else for those of Servers on this host that
+	// were left out and could not be reached. Wake's connection was made at opened or earlier. A lost
+	// wake-up costs only time.
 	Announce(ctx context.Context, q Querier, rings []Ring) error
 	Wake(ctx context.Context, q Querier, opened time.Time, rings []Ring) error
 
@@ -194,15 +196,16 @@ type ReleaseReq struct {
 	Name, ID string
 	Token    int64
 	Floor    int64
-	Server   string // the releasing Server's id
-	Window   int64  // shortest remaining time of a waiter that gets the lock without a look at the row
+	Server   string   // the releasing Server's id
+	Near     []string // the Servers on this host: the caller notifies their waiters
+	Window   int64    // shortest remaining time of a waiter that gets the lock without a look at the row
 }
 
 // Handed answers Hand. The zero Handed means that nothing was done, and the caller must read the
 // row.
 type Handed struct {
 	Done bool
-	To   *Ring // waiter to notify, with Wake or here; nil: nobody, or notified already
+	To   *Ring // waiter to notify; nil: nobody, or notified already
 }
 
 // Ring is a notification for a waiter. Token 0 means: ask again.
@@ -213,7 +216,7 @@ type Ring struct {
 	ID      string
 	Token   uint64
 
-	Mark uint32 // mysql: stands for Server, if that is unknown
+	Mark uint32 // mysql: stands for Server, if that and ID are unknown
 }
 
 // Bell receives the notifications for waiters here. Its methods may be called concurrently.

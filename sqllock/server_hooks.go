@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/hook"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/samehost"
 )
 
 func init() {
@@ -15,6 +16,15 @@ func init() {
 		return b.(*Server).sweepHistories(ctx, cursor, life)
 	}
 	hook.SQLRemembered = func(b any) int { return b.(*Server).remembered() }
+	hook.SQLSocket = func(b any) any { return b.(*Server).socket }
+	hook.SQLServerID = func(b any) string { return b.(*Server).id }
+	hook.SQLTell = func(b any, to, name, id string, token uint64) bool {
+		return len(b.(*Server).tell([]Ring{{Name: name, Server: to, ID: id, Token: token}})) == 0
+	}
+	hook.SQLSocketIn = func(b any, dir string) {
+		s := b.(*Server)
+		s.socket = samehost.New(dir, s.d.Name(), s.id, s.message, s.lookAgain)
+	}
 }
 
 // remembered counts the requests in b's memory.

@@ -19,6 +19,7 @@ type nowhere struct {
 
 var errNowhere = errors.New("no server")
 
+func (nowhere) Name() string                                   { return "nowhere" }
 func (nowhere) Text(s string) string                           { return s }
 func (nowhere) Inline(text string, args []any) (string, []any) { return text, args }
 func (nowhere) Transactions() Transactions                     { return Transactions{} }

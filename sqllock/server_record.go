@@ -27,6 +27,7 @@ type record struct {
 	exists bool
 	ver    int64
 	floor  int64 // tokens are larger than this, whatever the row contains
+	lossy  bool  // a crash of the server may lose a release
 	now    int64 // server's clock at the start of the statement that read the row
 	at     int64 // server's clock at the last write
 	entry  rule.Entry
@@ -135,8 +136,12 @@ func (r *record) tryDecode() error {
 // a loss: the row then still has the place in the queue, until the time for which h's holder may
 // trust its lease. No later grant can have happened, since the last token would be larger. Places
 // ahead had expired at the hand-over. Only hand-overs with tokens of the clock can be lost; a
-// larger token is forged. So is one whose block would not lie above the last token.
+// larger token is forged. So is one whose block would not lie above the last token. Where releases are
+// never lost, every such token is forged.
 func (r *record) recall(h driver.Hold) {
+	if !r.lossy {
+		return
+	}
 	e := &r.entry
 	i := slices.IndexFunc(e.Line, func(p rule.Place) bool { return p.ID == h.ID })
 	if i < 0 || h.Token > uint64(max(r.now, 0)) || h.Token < e.Last+uint64(e.Line[i].Block()) ||
@@ -151,6 +156,16 @@ func (r *record) recall(h driver.Hold) {
 		held.KeepUntil = since + p.MinHold
 	}
 	e.Holds = []rule.Hold{held}
+}
+
+// repeat notifies the holders again. An earlier release may have been done without an answer, so that
+// nobody has notified them.
+func (r *record) repeat() {
+	for _, h := range r.entry.Holds {
+		if !h.Kept {
+			r.grants = append(r.grants, rule.Grant{Session: h.Session, ID: h.ID, Token: h.Token})
+		}
+	}
 }
 
 // isOf reports whether the request belongs to a session of that Server.

@@ -40,11 +40,16 @@ func TestRecall(t *testing.T) {
 	const last, now = 10_000, 20_000
 	for token, real := range map[uint64]bool{last: false, last + 1: false, last + 49: false, last + 50: true, now: true,
 		now + 1: false} {
-		r := &record{now: now, entry: rule.Entry{Kind: driver.Lock, Last: last, Line: []rule.Place{{
+		r := &record{now: now, lossy: true, entry: rule.Entry{Kind: driver.Lock, Last: last, Line: []rule.Place{{
 			Request: driver.Request{ID: "a", Mode: driver.Exclusive, N: 1, Tokens: 50}, Session: "s.a", Deadline: time.Hour}}}}
 		r.recall(driver.Hold{ID: "a", Token: token})
 		if is := len(r.entry.Holds) == 1 && r.entry.Last == token && len(r.entry.Line) == 0; is != real {
 			t.Errorf("token %d: the entry is %+v", token, r.entry)
+		}
+		r = &record{now: now, entry: rule.Entry{Kind: driver.Lock, Last: last, Line: []rule.Place{{
+			Request: driver.Request{ID: "a", Mode: driver.Exclusive, N: 1}, Session: "s.a", Deadline: time.Hour}}}}
+		if r.recall(driver.Hold{ID: "a", Token: token}); len(r.entry.Holds) > 0 {
+			t.Errorf("token %d of a server that loses no release: the entry is %+v", token, r.entry)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (b *Server) load(ctx context.Context, q Querier, names []string, lock strin
 		lock)
 	found := make(map[string]*record, len(names))
 	err := b.each(ctx, q, text, args, func(row *sql.Rows) error {
-		r := &record{floor: b.floor.Load()}
+		r := &record{floor: b.floor.Load(), lossy: b.d.Transactions().Lossy}
 		err := r.scan(row)
 		found[r.name] = r
 		return err

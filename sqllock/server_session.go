@@ -117,6 +117,9 @@ func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (dr
 	known := false
 	if fresh && req.Mode == driver.Exclusive && !s.b.waiters.Cancelled(w) {
 		rep, known, err = s.take(ctx, req)
+		if rep.Holder != nil {
+			last = rep.Holder.Token // a grant of this request has a larger one
+		}
 	}
 	if !known && err == nil {
 		rep, last, err = s.acquire(ctx, req, w)
@@ -242,6 +245,9 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 			r.recall(h)
 			d.see(r, h.Token)
 			r.grants, err = r.entry.Release(ofMicros(r.now), h.ID, h.Token, keep)
+			if driver.IsOver(err) {
+				r.repeat()
+			}
 			return err
 		}))
 		return d.ended(err)
@@ -255,7 +261,8 @@ func (s *serverSession) hand(ctx context.Context, run runner, h driver.Hold) (do
 	var got Handed
 	err = b.single(ctx, run, func(ctx context.Context, q Querier) (err error) {
 		got, err = b.d.Hand(ctx, q, &ReleaseReq{
-			Name: h.Name, ID: h.ID, Token: int64(h.Token), Floor: b.floor.Load(), Server: b.id, Window: micros(s.ttl / 3),
+			Name: h.Name, ID: h.ID, Token: int64(h.Token), Floor: b.floor.Load(), Server: b.id, Near: b.near(),
+			Window: micros(s.ttl / 3),
 		})
 		return err
 	})
@@ -264,11 +271,8 @@ func (s *serverSession) hand(ctx context.Context, run runner, h driver.Hold) (do
 		return false, nil
 	case err != nil:
 		return false, err
-	case got.To == nil:
-	case got.To.Server == b.id:
-		b.received(*got.To)
-	default:
-		b.wake([]Ring{*got.To})
+	case got.To != nil:
+		b.handed(*got.To)
 	}
 	return got.Done, nil
 }
@@ -302,13 +306,18 @@ func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info strin
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckID(id)); err != nil {
 		return err
 	}
-	err := s.change(ctx, h.Name, func(r *record) (err error) {
+	// First: a notification of the grant may come before the answer. The mode is not known here.
+	fresh, err := s.register(id, request{name: h.Name, group: true})
+	if err != nil {
+		return err
+	}
+	err = s.change(ctx, h.Name, func(r *record) (err error) {
 		r.recall(h)
 		r.grants, err = r.entry.Adopt(ofMicros(r.now), h.ID, h.Token, id, info, s.id, s.ttl)
 		return err
 	})
-	if err == nil {
-		_, err = s.register(id, request{name: h.Name, group: true}) // the mode is not known here
+	if fresh && err != nil && !errors.Is(err, driver.ErrUncertain) {
+		s.unregister(id)
 	}
 	return err
 }

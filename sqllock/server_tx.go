@@ -29,6 +29,9 @@ type Transactions struct {
 	// Tells reports that Announce does something. If so, a grant to waiters of other Servers needs
 	// a transaction.
 	Tells bool
+
+	// Lossy reports that a crash of the server may lose a release that it has answered.
+	Lossy bool
 }
 
 // sqlConn runs statements and transactions: on the application's pool, or on the reserved

@@ -112,6 +112,9 @@ func (b *Server) expect() {
 	if bell != nil {
 		bell.Wait()
 	}
+	if b.bellForSockets() != nil {
+		b.socket.Listen()
+	}
 }
 
 // received handles a notification from another Server, or from a statement.

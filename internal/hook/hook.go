@@ -39,6 +39,14 @@ var (
 	SQLSweepHistories func(ctx context.Context, server any, cursor []byte, life time.Duration) (next []byte, err error)
 	// SQLRemembered counts the requests in a server's memory.
 	SQLRemembered func(server any) int
+	// SQLSocket returns the *samehost.Socket of a server.
+	SQLSocket func(server any) any
+	// SQLServerID returns the ID of a server.
+	SQLServerID func(server any) string
+	// SQLTell makes a server send a grant to another's socket, and reports whether that took it.
+	SQLTell func(server any, to, name, id string, token uint64) bool
+	// SQLSocketIn moves the socket of a server that has not been used yet to another folder.
+	SQLSocketIn func(server any, dir string)
 )
 
 // QuorumDescribe shows what a session of package quorum knows of its requests.

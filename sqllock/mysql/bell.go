@@ -20,7 +20,8 @@ import (
 )
 
 // bell wakes processes with KILL QUERY. Each waiting process has one connection that sleeps in a
-// statement, and its address in hf_bell.
+// statement, and its address in hf_bell. Server itself wakes processes of the same host; see package
+// samehost.
 //
 // The connection sleeps by waiting for a named lock that the reserved connection holds. SLEEP could
 // be interrupted as well. But all connections in SLEEP share a mutex, and with MariaDB 10.11 KILL
@@ -182,6 +183,7 @@ func (b *bell) sleep(c *sql.Conn) {
 			continue
 		}
 		var err error
+		undisturbed := false // it slept to the end
 		if c == nil {
 			// Bounded, since the application may use all others for long.
 			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Sleep)
@@ -190,6 +192,7 @@ func (b *bell) sleep(c *sql.Conn) {
 		} else {
 			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Sleep+patience)
 			var got sql.NullInt64
+			began := time.Now()
 			// the reserved connection was replaced
 			if err = c.QueryRowContext(ctx, b.statement(pending)).Scan(&got); got.Int64 == 1 {
 				if _, err = c.ExecContext(ctx, b.unlock()); err == nil {
@@ -197,6 +200,7 @@ func (b *bell) sleep(c *sql.Conn) {
 				}
 			}
 			cancel()
+			undisturbed = err == nil && time.Since(began) >= b.cfg.Sleep
 			if n := answer(err); n == queryInterrupted || n == tookTooLong || n == tookTooLong8 {
 				err = nil
 			} else if err != nil && n == 0 {
@@ -207,7 +211,9 @@ func (b *bell) sleep(c *sql.Conn) {
 		if failed++; err == nil {
 			failed = 0
 		}
-		_ = b.cfg.Look(b.ctx) // ignore the error: the next look may succeed
+		if !undisturbed || sqllock.Overlap(pending, b.cfg.Waiting()) {
+			_ = b.cfg.Look(b.ctx) // ignore the error: the next look may succeed
+		}
 		if failed > 0 {
 			b.pause(failed)
 		}

@@ -21,7 +21,17 @@ func TestConformance(t *testing.T) {
 	conform(t, maria(t), "root", "")
 }
 
-func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(t, maria(t), "root", "")) }
+// Without sockets, pushes go through the server, as those to processes elsewhere always do.
+func TestConformanceWithoutSockets(t *testing.T) {
+	t.Parallel()
+	h := harness(t, maria(t), "root", "", &sqllock.Config{NoSockets: true})
+	h.Only = sqltest.Pushed
+	drivertest.Run(t, h)
+}
+
+func TestTimedConformance(t *testing.T) {
+	drivertest.RunTimed(t, harness(t, maria(t), "root", "", nil))
+}
 
 // A user with rights on rows only, with all settings that can change the meaning of a statement.
 // Each operation is tried; the deep run runs the whole suite.
@@ -59,10 +69,10 @@ func pool(t testing.TB, dsn string) *sql.DB {
 // conform runs the suite as user, with more parameters of the data source name
 // ("?clientFoundRows=true").
 func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
-	drivertest.Run(t, harness(t, server, user, params))
+	drivertest.Run(t, harness(t, server, user, params, nil))
 }
 
-func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) drivertest.Harness {
+func harness(t *testing.T, server *testenv.MariaDBServer, user, params string, cfg *sqllock.Config) drivertest.Harness {
 	return drivertest.Harness{
 		TTL:     ttl,
 		Names:   testenv.Rounds(300, 10_000),
@@ -70,23 +80,16 @@ func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) d
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)
-			b := sqllock.New(pool(t, server.DSNAt(proxy.Addr, user, "")+params), mysql.Dialect(), nil)
+			b := sqllock.New(pool(t, server.DSNAt(proxy.Addr, user, "")+params), mysql.Dialect(), cfg)
 			t.Cleanup(func() { _ = b.Close() })
-			return drivertest.Conn{
-				Backend:     b,
-				Kill:        proxy.Refuse,
-				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
-				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
-				Hold:        proxy.Hold,
-				Forget:      proxy.Forget,
-			}
+			return sqltest.Conn(b, proxy)
 		},
 		Restart: func(t testing.TB) {
 			t.Helper()
 			server.Restart(true)
 		},
 		Refuse: refusals(server, user),
-		Forger: forger(pool(t, server.DSN("root", ""))),
+		Forger: forger(pool(t, server.DSN("root", "")), cfg == nil),
 		Damage: damages(pool(t, server.DSN("root", ""))),
 	}
 }

@@ -35,7 +35,7 @@ const timeless = "MD5(REGEXP_REPLACE(CONVERT(CONCAT(line, more) USING latin1), '
 func Dialect() sqllock.Dialect { return newDialect(now) }
 
 type dialect struct {
-	try, wait, free, joinBlind, joinSeen, freeing, handing, leave, holder string
+	try, wait, free, joinBlind, joinSeen, freeing, handing, handingSeen, leave, holder string
 
 	clock *strings.Replacer
 	last  *last
@@ -43,6 +43,7 @@ type dialect struct {
 
 	bounds  atomic.Bool // the server accepts a limit for one statement: it is MariaDB
 	returns atomic.Bool // an INSERT may return rows: it is MariaDB 10.5
+	shows   atomic.Bool // so may one that hands over
 
 	mu    sync.Mutex
 	peers map[time.Time]*peers // by the time of connection
@@ -55,7 +56,7 @@ func newDialect(now string) *dialect {
 	d.try, d.wait, d.leave = d.Text(try), d.Text(wait), d.Text(leaveText)
 	d.free, d.joinBlind, d.joinSeen, d.freeing, d.handing = d.Text(freeText), d.Text(joinBlindText), d.Text(
 		joinSeenText), d.Text(freeingText), d.Text(handingText)
-	d.holder = d.Text(holderText)
+	d.handingSeen, d.holder = d.Text(handingSeenText), d.Text(holderText)
 	return d
 }
 

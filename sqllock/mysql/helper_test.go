@@ -47,10 +47,21 @@ func join(t testing.TB, dsn string, ttl time.Duration) *client {
 	return joinOn(t, pool(t, dsn), mysql.Dialect(), ttl)
 }
 
+// joinByServer is join for a process that uses no sockets: the server carries all its pushes.
+func joinByServer(t testing.TB, dsn string, ttl time.Duration) *client {
+	t.Helper()
+	return joinWith(t, pool(t, dsn), mysql.Dialect(), &sqllock.Config{NoSockets: true}, ttl)
+}
+
 func joinOn(t testing.TB, db *sql.DB, d sqllock.Dialect, ttl time.Duration) *client {
 	t.Helper()
+	return joinWith(t, db, d, nil, ttl)
+}
+
+func joinWith(t testing.TB, db *sql.DB, d sqllock.Dialect, cfg *sqllock.Config, ttl time.Duration) *client {
+	t.Helper()
 	c := &client{t: t, ctx: t.Context(), db: db, id: strings.ToLower(rand.Text())}
-	c.b = sqllock.New(db, d, nil)
+	c.b = sqllock.New(db, d, cfg)
 	var err error
 	if c.Session, err = c.b.Open(c.ctx, driver.SessionConfig{ID: c.id, TTL: ttl}); err != nil {
 		_ = c.b.Close()

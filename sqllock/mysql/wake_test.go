@@ -80,7 +80,7 @@ func TestTimedWoken(t *testing.T) {
 	server := maria(t)
 	var clients []*client
 	for range 3 {
-		clients = append(clients, join(t, server.DSN("root", ""), time.Minute))
+		clients = append(clients, joinByServer(t, server.DSN("root", ""), time.Minute))
 	}
 	took := turns(t, "x", testenv.Rounds(200, 700), clients...)
 	if n := lostOf(took); n > len(took)/100 {
@@ -94,9 +94,9 @@ func TestUsers(t *testing.T) {
 	server := maria(t)
 	grant(server, "one", "hf_meta", "hf_lock", "hf_done", "hf_bell")
 	grant(server, "other", "hf_meta", "hf_lock", "hf_done", "hf_bell")
-	a, b := join(t, server.DSN("one", ""), time.Minute), join(t, server.DSN("one", ""), time.Minute)
+	a, b := joinByServer(t, server.DSN("one", ""), time.Minute), joinByServer(t, server.DSN("one", ""), time.Minute)
 	wakes(t, "the same user", turns(t, "same user", 20, a, b)...)
-	c := join(t, server.DSN("other", ""), time.Minute)
+	c := joinByServer(t, server.DSN("other", ""), time.Minute)
 	for _, x := range []*client{a, b, c} {
 		if why := x.b.Polling(); why != "" {
 			t.Errorf("waiters poll: %s", why)
@@ -125,7 +125,7 @@ func bellOf(t *testing.T, c *client) int64 {
 // A bell whose connection ends gets another, and others that knew the old one find it.
 func TestBellKilled(t *testing.T) {
 	server := maria(t)
-	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
+	a, b := joinByServer(t, server.DSN("root", ""), time.Minute), joinByServer(t, server.DSN("root", ""), time.Minute)
 	admin := pool(t, server.DSN("root", ""))
 	var took []time.Duration
 	for range 5 { // from the second on, its address is known before
@@ -185,14 +185,14 @@ func TestBystanders(t *testing.T) {
 	}
 	proxy := testenv.Proxy(t, server.Addr)
 	for restarted := range 2 {
-		a, b := join(t, dsn, time.Minute), join(t, dsn, time.Minute)
+		a, b := joinByServer(t, dsn, time.Minute), joinByServer(t, dsn, time.Minute)
 		turns(t, "x", testenv.Rounds(60, 300), a, b)
 		if restarted == 1 {
 			break
 		}
 		// A waiter's address is still that of the earlier run, and belongs to the application now.
 		h := a.get(a.req("y"))
-		far := join(t, server.DSNAt(proxy.Addr, "root", ""), time.Minute)
+		far := joinByServer(t, server.DSNAt(proxy.Addr, "root", ""), time.Minute)
 		far.refused(far.req("y"))
 		r := b.req("y")
 		rep := b.refused(r)
@@ -276,7 +276,7 @@ func serverOfFirst(t *testing.T, db *sql.DB, name string) string {
 // it.
 func TestBellIsNotHandedBack(t *testing.T) {
 	server := maria(t)
-	a := join(t, server.DSN("root", ""), time.Minute)
+	a := joinByServer(t, server.DSN("root", ""), time.Minute)
 	h := a.get(a.req("x"))
 	for name, end := range map[string]func(b *client){
 		"while it waits": func(*client) {},
@@ -291,7 +291,7 @@ func TestBellIsNotHandedBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := join(t, server.DSN("root", ""), time.Minute)
+			b := joinByServer(t, server.DSN("root", ""), time.Minute)
 			b.refused(b.req("x"))
 			conn := bellOf(t, b)
 			end(b)
@@ -314,8 +314,8 @@ func TestBellIsNotHandedBack(t *testing.T) {
 func TestDeadBells(t *testing.T) {
 	server := maria(t)
 	proxy := testenv.Proxy(t, server.Addr)
-	dead := join(t, server.DSNAt(proxy.Addr, "root", ""), 300*time.Millisecond)
-	a := join(t, server.DSN("root", ""), time.Minute)
+	dead := joinByServer(t, server.DSNAt(proxy.Addr, "root", ""), 300*time.Millisecond)
+	a := joinByServer(t, server.DSN("root", ""), time.Minute)
 	h := a.get(a.req("x"))
 	dead.refused(dead.req("x"))
 	conn := bellOf(t, dead)
@@ -332,7 +332,7 @@ func TestDeadBells(t *testing.T) {
 	})
 	run(t, a.db, "INSERT INTO hf_bell SELECT 'other', host, 'another@user', life, conn FROM hf_bell WHERE conn = "+
 		value[string](t, a.db, "SELECT CAST(? AS CHAR)", conn))
-	b := join(t, server.DSN("root", ""), time.Minute)
+	b := joinByServer(t, server.DSN("root", ""), time.Minute)
 	if n := value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE user <> 'another@user'"); n != 2 {
 		t.Errorf("%d addresses; want those of the two live clients", n)
 	}
@@ -345,7 +345,7 @@ func TestDeadBells(t *testing.T) {
 // After its clock was set, a server seems to have restarted, but its bells are still found.
 func TestBellsAfterTheClockWasSet(t *testing.T) {
 	server := maria(t)
-	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
+	a, b := joinByServer(t, server.DSN("root", ""), time.Minute), joinByServer(t, server.DSN("root", ""), time.Minute)
 	admin := pool(t, server.DSN("root", ""))
 	var took []time.Duration
 	for range 10 {

@@ -21,10 +21,17 @@ const ttl = 2 * time.Second // longer than the stalls of a busy machine
 // TestConformance runs as a role that may only read and write the rows of the tables, which are in
 // their own schema.
 func TestConformance(t *testing.T) {
-	drivertest.Run(t, harness(t, plain(t), "plain"))
+	drivertest.Run(t, harness(t, plain(t), "plain", nil))
 }
 
-func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(t, plain(t), "plain")) }
+// Without sockets, pushes go through the server, as those to processes elsewhere always do.
+func TestConformanceWithoutSockets(t *testing.T) {
+	h := harness(t, plain(t), "plain", &sqllock.Config{NoSockets: true})
+	h.Only = sqltest.Pushed
+	drivertest.Run(t, h)
+}
+
+func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(t, plain(t), "plain", nil)) }
 
 // plain starts a server with that role.
 func plain(t *testing.T) *testenv.PostgresServer {
@@ -60,7 +67,7 @@ func pool(t testing.TB, dsn string) *sql.DB {
 }
 
 // harness is the suite's, as user.
-func harness(t *testing.T, server *testenv.PostgresServer, user string) drivertest.Harness {
+func harness(t *testing.T, server *testenv.PostgresServer, user string, cfg *sqllock.Config) drivertest.Harness {
 	return drivertest.Harness{
 		TTL:     ttl,
 		Names:   testenv.Rounds(300, 10_000),
@@ -68,16 +75,9 @@ func harness(t *testing.T, server *testenv.PostgresServer, user string) driverte
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)
-			b := sqllock.New(pool(t, server.DSNAt(proxy.Addr, user)), postgres.Dialect(), nil)
+			b := sqllock.New(pool(t, server.DSNAt(proxy.Addr, user)), postgres.Dialect(), cfg)
 			t.Cleanup(func() { _ = b.Close() })
-			return drivertest.Conn{
-				Backend:     b,
-				Kill:        proxy.Refuse,
-				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
-				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
-				Hold:        proxy.Hold,
-				Forget:      proxy.Forget,
-			}
+			return sqltest.Conn(b, proxy)
 		},
 		Restart: func(t testing.TB) {
 			t.Helper()
@@ -92,7 +92,7 @@ func harness(t *testing.T, server *testenv.PostgresServer, user string) driverte
 				time.Sleep(moment)
 			}
 		}},
-		Forger: forger(t, server),
+		Forger: forger(t, server, cfg == nil),
 		Damage: damages(pool(t, server.DSN("postgres")+"&search_path=locks,public")),
 	}
 }

@@ -59,7 +59,8 @@ func looks(t *testing.T, server *testenv.PostgresServer) *pgx.Conn {
 func TestGenuineNewsRepeated(t *testing.T) {
 	server := database(t)
 	stranger := looks(t, server)
-	holder, waiter := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
+	holder, waiter := joinByServer(t, server.DSN("postgres"), time.Minute), joinByServer(t, server.DSN("postgres"),
+		time.Minute)
 	channel, received := genuineNotification(t, stranger, holder, waiter, "x")
 	if _, err := stranger.Exec(limited(t), "UNLISTEN *"); err != nil {
 		t.Fatal(err)
@@ -139,8 +140,8 @@ func TestDashboardLocksNothing(t *testing.T) {
 func TestGenuineNewsElsewhere(t *testing.T) {
 	server := database(t)
 	stranger := looks(t, server)
-	holder, waiter, other := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"),
-		time.Minute), join(t, server.DSN("postgres"), time.Minute)
+	holder, waiter, other := joinByServer(t, server.DSN("postgres"), time.Minute), joinByServer(t, server.DSN("postgres"),
+		time.Minute), joinByServer(t, server.DSN("postgres"), time.Minute)
 	first, r := holder.take(holder.mutex("x")), waiter.mutex("x")
 	wake := waiter.queue(r)
 	behind := other.mutex("x")

@@ -135,7 +135,7 @@ func (d *dialect) Bind(args []any) []any { return args }
 // trip.
 func (d *dialect) Transactions() sqllock.Transactions { return transactions }
 
-var transactions = sqllock.Transactions{Tells: true, Begin: []string{fmt.Sprintf(
+var transactions = sqllock.Transactions{Tells: true, Lossy: true, Begin: []string{fmt.Sprintf(
 	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT %s",
 	sqllock.TxIdleLimit.Milliseconds(), bounded)}}
 

@@ -11,10 +11,12 @@ import (
 
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 )
 
-// forger notifies as a role that may read the locks, but not the secret of wake-ups.
-func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
+// forger notifies as a role that may read the locks, but not the secret of wake-ups. With sockets, it
+// also writes to those, as any process of the same user of this host can.
+func forger(t *testing.T, server *testenv.PostgresServer, sockets bool) *drivertest.Forger {
 	server.Exec("CREATE ROLE stranger LOGIN", "GRANT USAGE ON SCHEMA locks TO stranger",
 		"ALTER ROLE stranger SET search_path = locks",
 		"GRANT SELECT ON locks.hf_lock TO stranger")
@@ -37,11 +39,14 @@ func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
 		}
 		return name
 	}
-	return &drivertest.Forger{
+	f := &drivertest.Forger{
 		Message: func(id string, token uint64, name string) string { return fmt.Sprintf("%s %d %x", id, token, name) },
 		Send: func(t testing.TB, session, _ string, messages ...string) {
 			t.Helper()
 			c := connect(t)
+			if sockets {
+				sqltest.Forge(t, "postgres", strings.TrimPrefix(channel(t, c, session), "hf_"), messages...)
+			}
 			to, taken := channel(t, c, session), messages[:0:0]
 			for _, m := range messages {
 				if m = strings.ToValidUTF8(strings.ReplaceAll(m, "\x00", ""), ""); len(m) < 8000 { // the server refuses others
@@ -82,4 +87,8 @@ func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
 			}
 		},
 	}
+	if sockets { // no notification that strangers receive is sent
+		f.Hear = nil
+	}
+	return f
 }

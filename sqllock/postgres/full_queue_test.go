@@ -15,7 +15,7 @@ func testFullQueue(t *testing.T, server *testenv.PostgresServer) {
 	run(t, admin, "CREATE SCHEMA full_queue")
 	dsn := named(t, server) + "&search_path=full_queue,pg_catalog"
 	initialise(t, dsn)
-	a, b := join(t, dsn, time.Minute), join(t, dsn, time.Minute)
+	a, b := joinByServer(t, dsn, time.Minute), joinByServer(t, dsn, time.Minute)
 	held, readers := a.take(a.mutex("x")), a.take(a.mutex("y"))
 	r, shared := b.mutex("x"), b.shared("y")
 	b.queue(r)

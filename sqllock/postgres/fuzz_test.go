@@ -27,7 +27,7 @@ func FuzzParse(f *testing.F) {
 		if id == "" || token >= 1<<63 {
 			return
 		}
-		said := payloadOf(sqllock.Ring{ID: id, Token: token, Name: name})
+		said := sqllock.RingText(sqllock.Ring{ID: id, Token: token, Name: name})
 		if r, ok := others.parse("hf_a", said+" "+s.seal("hf_a", said)); ok {
 			t.Errorf("%q, with another's seal, is parsed as %+v", said, r)
 		}

@@ -56,6 +56,13 @@ func join(t testing.TB, dsn string, ttl time.Duration) *party {
 	return session(t, b, db, ttl)
 }
 
+// joinByServer is join for a process that uses no sockets: the server carries all its pushes.
+func joinByServer(t testing.TB, dsn string, ttl time.Duration) *party {
+	t.Helper()
+	b, db := backend(t, dsn, &sqllock.Config{NoSockets: true})
+	return session(t, b, db, ttl)
+}
+
 func session(t testing.TB, b *sqllock.Server, db *sql.DB, ttl time.Duration) *party {
 	t.Helper()
 	p := &party{t: t, b: b, db: db, id: strings.ToLower(rand.Text())}

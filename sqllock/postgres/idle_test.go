@@ -14,7 +14,7 @@ import (
 func joinIdleAfter(t *testing.T, dsn string, idle time.Duration) *party {
 	t.Helper()
 	db := pool(t, dsn)
-	b := sqllock.New(db, postgres.IdleAfter(idle), nil)
+	b := sqllock.New(db, postgres.IdleAfter(idle), &sqllock.Config{NoSockets: true})
 	t.Cleanup(func() { _ = b.Close() })
 	return session(t, b, db, time.Hour)
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -16,7 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// listener is the one connection on which a process receives notifications of hand-overs.
+// listener is the one connection on which a process receives notifications of hand-overs, but for
+// those of processes on the same host; see package samehost.
 //
 // The server wakes every listening session of a database for each notification. So a process
 // listens only while it has waiters, and shortly afterwards.
@@ -30,6 +32,9 @@ type listener struct {
 	wait  chan struct{} // receives a value when a request starts to wait
 	began time.Time
 	asked atomic.Int64 // when Wait was last called, as time since began
+
+	secret atomic.Pointer[secret]
+	doubt  atomic.Bool // a sender used another secret: a stranger, or all others after a new secret
 }
 
 // channel is where a Server is notified.
@@ -75,6 +80,8 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 
 var errNoSecret = errors.New("hf_secret has no row, or an empty one; \"holdfast init\" creates it")
 
+var errNewSecret = errors.New("hf_secret has another secret")
+
 var errOtherDriver = errors.New("not a connection of pgx")
 
 // connect takes a connection and listens. pid is the server's process for it.
@@ -99,6 +106,7 @@ func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, s secr
 		discard(c)
 		return nil, "", nil, err
 	}
+	l.secret.Store(&s)
 	return c, pid, s, nil
 }
 
@@ -248,10 +256,10 @@ func (l *listener) again() (*sql.Conn, secret) {
 
 // receive handles notifications until the connection breaks.
 func (l *listener) receive(p *pgx.Conn, s secret) error {
-	doubt := false // a sender used another secret: a stranger, or all others after a new secret
+	l.doubt.Store(false)
 	for began, alive := time.Now(), time.Now(); ; {
-		if doubt && time.Since(began) >= secretFor {
-			return errNoSecret // reconnecting reads the secret again
+		if l.doubt.Load() && time.Since(began) >= secretFor {
+			return errNewSecret // reconnecting reads it
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, min(l.idle, checkEvery))
 		n, err := p.WaitForNotification(ctx)
@@ -265,17 +273,19 @@ func (l *listener) receive(p *pgx.Conn, s secret) error {
 			if ok {
 				l.cfg.Heard(r)
 			}
-			doubt = doubt || !ok && n.Payload != ""
+			if !ok && n.Payload != "" {
+				l.doubt.Store(true)
+			}
 			alive = time.Now()
 			continue
 		case !silent:
 			return err
 		case !l.needed():
-			err = l.rest(p)
+			err = l.rest(p, s)
 		case time.Since(alive) < checkEvery:
 			continue
 		default:
-			err = l.alive(p)
+			err = l.alive(p, s)
 		}
 		if err != nil {
 			return err
@@ -284,10 +294,19 @@ func (l *listener) receive(p *pgx.Conn, s secret) error {
 	}
 }
 
-func (l *listener) alive(p *pgx.Conn) error {
+// alive checks the connection, and whether s is still the secret. A process that only releases gets
+// no notification that would show it.
+func (l *listener) alive(p *pgx.Conn, s secret) error {
 	ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
 	defer cancel()
-	return p.Ping(ctx)
+	answer, err := simple(ctx, p, "SELECT encode(secret, 'hex') FROM hf_secret WHERE one = 1")
+	switch {
+	case p.IsClosed() || ctx.Err() != nil:
+		return cmp.Or(err, ctx.Err())
+	case err == nil && answer[0] != hex.EncodeToString(s):
+		return errNewSecret // reconnecting reads it
+	}
+	return nil // it answers; without a secret, the last one stays
 }
 
 // needed reports whether requests wait, or waited recently.
@@ -300,7 +319,7 @@ func (l *listener) needed() bool {
 }
 
 // rest stops listening until a request waits, and then looks for what was missed.
-func (l *listener) rest(p *pgx.Conn) error {
+func (l *listener) rest(p *pgx.Conn, s secret) error {
 	say := func(statement string) error {
 		ctx, cancel := context.WithTimeout(l.ctx, testLimit)
 		defer cancel()
@@ -315,7 +334,7 @@ func (l *listener) rest(p *pgx.Conn) error {
 		case <-l.wait:
 			resting = false
 		case <-tick:
-			if err := l.alive(p); err != nil {
+			if err := l.alive(p, s); err != nil {
 				return err
 			}
 		case <-l.ctx.Done():
@@ -363,7 +382,7 @@ func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllo
 	}
 	channels, payloads := make([]string, len(rings)), make([]string, len(rings))
 	for i, r := range rings {
-		channels[i], payloads[i] = channel(r.Server), payloadOf(r)
+		channels[i], payloads[i] = channel(r.Server), sqllock.RingText(r)
 	}
 	_, err := q.Exec(ctx, "SELECT pg_notify(c, "+sealed("c", "p")+") FROM unnest($1::text[], $2::text[]) AS told (c, p)",
 		array(channels), array(payloads))
@@ -380,5 +399,7 @@ func (d *dialect) tells() bool { return time.Since(d.began) >= time.Duration(d.m
 
 func (d *dialect) mute() { d.muted.Store(int64(time.Since(d.began) + muteFor)) }
 
-// Wake implements [sqllock.Dialect]. It does nothing: the transaction has sent the notifications.
-func (d *dialect) Wake(context.Context, sqllock.Querier, time.Time, []sqllock.Ring) error { return nil }
+// Wake implements [sqllock.Dialect]: a transaction has left these notifications out.
+func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, _ time.Time, rings []sqllock.Ring) error {
+	return d.Announce(ctx, q, rings)
+}

@@ -4,8 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/sqllock"
@@ -43,20 +41,45 @@ const secretRow = `DO $$ BEGIN
 		ON CONFLICT (one) DO UPDATE SET secret = excluded.secret WHERE s.secret = '';
 END $$`
 
-// payloadOf is a notification's text for a grant: "id token name", the name in hexadecimal digits.
-func payloadOf(r sqllock.Ring) string { return fmt.Sprintf("%s %d %x", r.ID, r.Token, r.Name) }
+// add adds the seal for a channel to said.
+func (s secret) add(channel, said string) string { return said + " " + s.seal(channel, said) }
+
+// remove returns a text without its seal. False: the seal is wrong, or there is none.
+func (s secret) remove(channel, text string) (said string, ok bool) {
+	at := strings.LastIndexByte(text, ' ')
+	if at < 0 || len(s) == 0 || !hmac.Equal([]byte(text[at+1:]), []byte(s.seal(channel, text[:at]))) {
+		return "", false
+	}
+	return text[:at], true
+}
 
 // parse reads a notification and its seal. It ignores malformed text and wrong seals.
 func (s secret) parse(channel, payload string) (r sqllock.Ring, ok bool) {
-	at := strings.LastIndexByte(payload, ' ')
-	if at < 0 || len(s) == 0 || !hmac.Equal([]byte(payload[at+1:]), []byte(s.seal(channel, payload[:at]))) {
+	said, ok := s.remove(channel, payload)
+	if !ok {
 		return r, false
 	}
-	f := strings.Split(payload[:at], " ")
-	if len(f) != 3 || f[0] == "" {
-		return r, false
+	return sqllock.ParseRing(said)
+}
+
+var _ sqllock.Sealer = (*listener)(nil)
+
+// Seal implements [sqllock.Sealer]: messages between processes have the seal of notifications.
+func (l *listener) Seal(server, text string) (string, bool) {
+	s := l.secret.Load()
+	if s == nil || len(*s) == 0 {
+		return "", false
 	}
-	token, err := strconv.ParseUint(f[1], 10, 63)
-	name, wrong := hex.DecodeString(f[2])
-	return sqllock.Ring{ID: f[0], Token: token, Name: string(name)}, err == nil && wrong == nil
+	return s.add(channel(server), text), true
+}
+
+// Unseal implements [sqllock.Sealer].
+func (l *listener) Unseal(text string) (said string, ok bool) {
+	if s := l.secret.Load(); s != nil {
+		said, ok = s.remove(channel(l.cfg.Server), text)
+	}
+	if !ok {
+		l.doubt.Store(true)
+	}
+	return said, ok
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -120,7 +121,8 @@ func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), 
 // The holder's next call restores the hand-over. The token is the time, so it is not given out
 // again: this statement does no hand-over where that is not the largest number (see record.mint).
 //
-// $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to notify others
+// $1 name, $2 id, $3 token, $4 floor, $5 own server and those that it notifies, $6 window, $7 whether to
+// notify others
 var handText = strings.NewReplacer(
 	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"),
 	"{tokens}", "NULLIF("+field("4")+", '')::bigint", "{most}", strconv.Itoa(driver.MaxTokens),
@@ -145,7 +147,7 @@ var handText = strings.NewReplacer(
 	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint
 		AND {tokens} BETWEEN 1 AND {most} AND greatest(l.token, $4::bigint) + {tokens} <= c.us)
 	RETURNING l.name, l.hid, l.hsession, l.token)
-	SELECT hid, split_part(hsession, '.', 1), token, CASE WHEN $7::boolean AND hid <> '' AND split_part(hsession, '.', 1) <> $5 THEN
+	SELECT hid, split_part(hsession, '.', 1), token, CASE WHEN $7::boolean AND hid <> '' AND split_part(hsession, '.', 1) <> ALL ($5::text[]) THEN
 		pg_notify('hf_' || split_part(hsession, '.', 1), {sealed})::text END
 	FROM ended, LATERAL (SELECT hid || ' ' || token || ' ' || encode(name, 'hex') AS said) AS news`)
 
@@ -154,9 +156,10 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Releas
 	var id, server string
 	var token int64
 	var notified sql.NullString
-	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, h.Server, h.Window, d.tells()}, &id,
-		&server, &token, &notified)
-	if server == h.Server {
+	own := append([]string{h.Server}, h.Near...)
+	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, array(own), h.Window,
+		d.tells()}, &id, &server, &token, &notified)
+	if slices.Contains(own, server) {
 		got.To = &sqllock.Ring{Name: h.Name, Server: server, ID: id, Token: uint64(token)}
 	}
 	return got, err
@@ -192,9 +195,10 @@ var renewText = `SELECT set_config('enable_seqscan', 'off', true), ` + bounded +
 	WHERE name = ANY (ARRAY[%[2]s]) AND hid = ANY ('{%[3]s}'::text[]) AND token = ANY ('{%[4]s}'::bigint[])
 	AND kept = 0 AND expires > {now} AND kind = 1 AND more = '' AND (waiting = 0) = (line = '')`
 
+var inArray = strings.NewReplacer("\\", "\\\\", "\"", "\\\"")
+
 // array is an array as text, since not every driver accepts arrays.
 func array(items []string) string {
-	escape := strings.NewReplacer("\\", "\\\\", "\"", "\\\"")
 	var b strings.Builder
 	b.WriteByte('{')
 	for i, item := range items {
@@ -202,7 +206,7 @@ func array(items []string) string {
 			b.WriteByte(',')
 		}
 		b.WriteByte('"')
-		_, _ = escape.WriteString(&b, item)
+		_, _ = inArray.WriteString(&b, item)
 		b.WriteByte('"')
 	}
 	b.WriteByte('}')
@@ -267,7 +271,7 @@ func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.
 				break
 			}
 			whom, channels, payloads = append(whom, bytea(w.Name)), append(channels, channel(r.Server)), append(payloads,
-				payloadOf(r))
+				sqllock.RingText(r))
 		}
 	}
 	args := []any{array(names), array(versions), array(whom), array(channels), array(payloads)}

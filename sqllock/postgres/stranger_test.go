@@ -33,7 +33,8 @@ func testNewsOfAStranger(t *testing.T, server *testenv.PostgresServer) {
 		t.Fatal("the stranger may read the secret")
 	}
 
-	holder, waiter := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
+	holder, waiter := joinByServer(t, server.DSN("postgres"), time.Minute), joinByServer(t, server.DSN("postgres"),
+		time.Minute)
 	first, r := holder.take(holder.mutex("stranger/x")), waiter.mutex("stranger/x")
 	wake := waiter.queue(r)
 	var line, session string

@@ -21,7 +21,7 @@ import (
 // between two rounds gets there.
 func testHandOverIsPushed(t *testing.T, server *testenv.PostgresServer) {
 	dsn := named(t, server)
-	a := join(t, dsn, time.Hour)
+	a := joinByServer(t, dsn, time.Hour)
 	listens := pool(t, dsn)
 	db := sqltest.OpenBreaking(t, listens, dsn)
 	waiters := sqllock.New(db.DB, postgres.Dialect(), &sqllock.Config{Listen: listens})
@@ -58,7 +58,7 @@ func testHandOverIsPushed(t *testing.T, server *testenv.PostgresServer) {
 
 func testLineOfProcesses(t *testing.T, server *testenv.PostgresServer) {
 	const waiters = 32
-	holder := join(t, named(t, server), time.Hour)
+	holder := joinByServer(t, named(t, server), time.Hour)
 	held := holder.take(holder.mutex("line"))
 	type place struct {
 		p    *party
@@ -67,7 +67,7 @@ func testLineOfProcesses(t *testing.T, server *testenv.PostgresServer) {
 	}
 	var servers []*party
 	for range 8 {
-		servers = append(servers, join(t, named(t, server), time.Hour))
+		servers = append(servers, joinByServer(t, named(t, server), time.Hour))
 	}
 	var line []place
 	for i := range waiters {
@@ -100,7 +100,7 @@ func testLineOfProcesses(t *testing.T, server *testenv.PostgresServer) {
 
 // A name of any bytes is sent whole, within the limit of a notification.
 func testOddNames(t *testing.T, server *testenv.PostgresServer) {
-	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	a, b := joinByServer(t, named(t, server), time.Hour), joinByServer(t, named(t, server), time.Hour)
 	for _, name := range []string{
 		strings.Repeat("\x00", driver.MaxName), strings.Repeat("\U0001f512", driver.MaxName/4),
 		"a 'b' \"c\" \\ $1 ? {now} %00\n", " ", "\n",
@@ -148,7 +148,7 @@ func testOddNames(t *testing.T, server *testenv.PostgresServer) {
 // Commits that notify wait for each other in the whole cluster, so nothing is sent while nobody
 // waits.
 func testNothingToldWhileNobodyWaits(t *testing.T, server *testenv.PostgresServer) {
-	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	a, b := joinByServer(t, named(t, server), time.Hour), joinByServer(t, named(t, server), time.Hour)
 	c, err := pgx.Connect(limited(t), server.DSN("postgres"))
 	if err != nil {
 		t.Fatal(err)

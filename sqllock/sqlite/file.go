@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/sqllock/sqlite/internal/host"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
 // A database in WAL mode has three files: SQLite finds the log and the shared memory by the path of

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/sqllock/sqlite/internal/host"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
 // folder returns the folder of sockets and session files, which belongs to this user alone. The

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/sqllock/sqlite/internal/host"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
 // notification is a wake-up to send after a transaction's commit.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/sqllock/sqlite/internal/host"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
 // Tests with several processes run this test binary again as a helper. It reads commands from its

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/sqllock/sqlite/internal/host"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
 func dieWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/holdfast-lock/holdfast/sqllock/sqlite/internal/host"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
 const (

@@ -23,8 +23,8 @@ var servers = []Mutant{
 		ID: "mariadb-token-not-raised", Store: MariaDB, Class: in(history.S4),
 		Bug: "a hand-over leaves the row's token as it is",
 		Edits: []Edit{
-			{"sqllock/mysql/statements.go", `token = GREATEST(token + {tokens}, {now}, ? + {tokens}) + 0 * LAST_INSERT_ID(`,
-				`token = GREATEST(token, LEAST(? + 1, 0)) + 0 * LAST_INSERT_ID(`},
+			{"sqllock/mysql/hand.go", `token = GREATEST({l}token + {tokens}, {now}, ? + {tokens}){mark}`,
+				`token = GREATEST({l}token, LEAST(? + 1, 0)){mark}`},
 			{"internal/waiters/waiters.go", `case token <= w.after || token == w.token:`, `case token == w.token:`},
 		},
 	},

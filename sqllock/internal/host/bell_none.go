@@ -5,6 +5,7 @@ package host
 import (
 	"io"
 	"sync"
+	"time"
 )
 
 // Push reports whether bells can wake waiters; otherwise waiters poll.
@@ -27,6 +28,12 @@ func (b *Bell) Read([]byte) (int, error) {
 	<-b.done
 	return 0, io.EOF
 }
+
+// ReadUntil does nothing.
+func (b *Bell) ReadUntil(time.Time) error { return nil }
+
+// Listens returns true: there are no sockets here.
+func Listens(string) bool { return true }
 
 // Intact always returns true.
 func (b *Bell) Intact() bool { return true }

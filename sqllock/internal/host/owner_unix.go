@@ -12,8 +12,12 @@ import (
 // PrivateDir creates dir with mode 0700 unless it exists. It returns os.ErrPermission if other
 // users may write to it, and ErrForeign if another user owns what is there: the owner could replace
 // its files, even while root works there.
-func PrivateDir(dir string) error {
-	made := os.MkdirAll(dir, 0o700)
+func PrivateDir(dir string) error { return private(dir, os.MkdirAll(dir, 0o700)) }
+
+// IsPrivate is PrivateDir for a folder that exists. It creates none.
+func IsPrivate(dir string) error { return private(dir, nil) }
+
+func private(dir string, made error) error {
 	fi, err := os.Lstat(dir)
 	if err != nil {
 		return cmp.Or(made, err)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,9 @@ func Listen(path string) (*Bell, error) {
 
 // Read waits for one datagram and copies it to p.
 func (b *Bell) Read(p []byte) (int, error) { return b.conn.Read(p) }
+
+// ReadUntil makes Read return os.ErrDeadlineExceeded at t; the zero time is never.
+func (b *Bell) ReadUntil(t time.Time) error { return b.conn.SetReadDeadline(t) }
 
 // Intact reports whether the socket's name still exists.
 func (b *Bell) Intact() bool {
@@ -115,6 +119,18 @@ func (r *Notifier) Close() error {
 	fd := r.fd
 	r.fd = -1
 	return unix.Close(fd)
+}
+
+// Listens reports whether a process listens at path. It sends nothing. If it cannot tell, it returns
+// true.
+func Listens(path string) bool {
+	n, err := NewNotifier()
+	if err != nil {
+		return true
+	}
+	defer n.Close()
+	err = unix.Connect(n.fd, &unix.SockaddrUnix{Name: path})
+	return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT)
 }
 
 func ignoreMissing(err error) error {
