@@ -21,7 +21,7 @@ import (
 const (
 	helperDSN  = "SQLTEST_HELPER_DSN"
 	helperName = "SQLTEST_HELPER_NAME"
-	helperTTL  = 2 * time.Second
+	helperTTL  = "SQLTEST_HELPER_TTL"
 )
 
 // Helper is called by TestMain. In a helper process it does not return.
@@ -35,7 +35,11 @@ func Helper(open func(dsn string) (*sql.DB, error), d func() sqllock.Dialect) {
 		if err != nil {
 			return err
 		}
-		c, err := holdfast.New(context.Background(), sqllock.New(db, d(), nil), &holdfast.Config{TTL: helperTTL})
+		ttl, err := time.ParseDuration(os.Getenv(helperTTL))
+		if err != nil {
+			return err
+		}
+		c, err := holdfast.New(context.Background(), sqllock.New(db, d(), nil), &holdfast.Config{TTL: ttl})
 		if err != nil {
 			return err
 		}
@@ -62,10 +66,11 @@ type helper struct {
 }
 
 // start starts a helper that waits for the lock of the test's name, which a holds.
-func (x *Sockets) start(t *testing.T, a *proc, dsn string) (h *helper, server string) {
+func (x *Sockets) start(t *testing.T, a *proc, dsn string, ttl time.Duration) (
+	h *helper, server string) {
 	t.Helper()
 	h = &helper{cmd: exec.Command(os.Args[0])}
-	h.cmd.Env = append(os.Environ(), helperDSN+"="+dsn, helperName+"="+t.Name())
+	h.cmd.Env = append(os.Environ(), helperDSN+"="+dsn, helperName+"="+t.Name(), helperTTL+"="+ttl.String())
 	h.cmd.Stderr = os.Stderr
 	in, err := h.cmd.StdinPipe()
 	if err != nil {
