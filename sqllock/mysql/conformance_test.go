@@ -37,7 +37,7 @@ func TestTimedConformance(t *testing.T) {
 // Each operation is tried; the deep run runs the whole suite.
 func TestConformanceOfOthers(t *testing.T) {
 	t.Parallel()
-	server := maria(t, "--log-bin=log", "--binlog-format=MIXED", "--default-time-zone=-03:30")
+	server := maria(t, "--log-bin=log", "--binlog-format=ROW", "--default-time-zone=-03:30")
 	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell", "hf_history")
 	params := "?" + dsnParams("clientFoundRows=true&interpolateParams=true&charset=latin1&tx_isolation='SERIALIZABLE'"+
 		"&sql_mode='SIMULTANEOUS_ASSIGNMENT,ANSI,NO_BACKSLASH_ESCAPES'")

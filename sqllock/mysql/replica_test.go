@@ -34,10 +34,35 @@ func TestReplica(t *testing.T) {
 			replica.Restart(true)
 			holder.release(h)
 			waiter.release(waiter.served(r, rep))
+			if format != "ROW" {
+				isShort(t, primary, holder, waiter)
+			}
 			waiter.close()
 			operations(t, primary.DSN("root", ""))
 			follows(t, primary, replica)
 		})
+	}
+}
+
+// isShort checks that the log of a hand-over does not have the queue.
+func isShort(t *testing.T, primary *testenv.MariaDBServer, holder, waiter *client) {
+	t.Helper()
+	h := holder.get(holder.req("long"))
+	for range 300 {
+		waiter.refused(waiter.req("long"))
+	}
+	db := pool(t, primary.DSN("root", ""))
+	logged := func() (end int) {
+		var file, do, ignore string
+		if err := db.QueryRowContext(t.Context(), "SHOW MASTER STATUS").Scan(&file, &end, &do, &ignore); err != nil {
+			t.Fatal(err)
+		}
+		return end
+	}
+	before, length := logged(), value[int](t, db, "SELECT LENGTH(line) FROM hf_lock WHERE name = 'long'")
+	holder.release(h)
+	if n := logged() - before; n > length/2 {
+		t.Errorf("a hand-over with %d bytes in the queue has %d bytes in the log", length, n)
 	}
 }
 

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -79,8 +78,6 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 }
 
 var errNoSecret = errors.New("hf_secret has no row, or an empty one; \"holdfast init\" creates it")
-
-var errNewSecret = errors.New("hf_secret has another secret")
 
 var errOtherDriver = errors.New("not a connection of pgx")
 
@@ -292,21 +289,6 @@ func (l *listener) receive(p *pgx.Conn, s secret) error {
 		}
 		alive = time.Now()
 	}
-}
-
-// alive checks the connection, and whether s is still the secret. A process that only releases gets
-// no notification that would show it.
-func (l *listener) alive(p *pgx.Conn, s secret) error {
-	ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
-	defer cancel()
-	answer, err := simple(ctx, p, "SELECT encode(secret, 'hex') FROM hf_secret WHERE one = 1")
-	switch {
-	case p.IsClosed() || ctx.Err() != nil:
-		return cmp.Or(err, ctx.Err())
-	case err == nil && answer[0] != hex.EncodeToString(s):
-		return errNewSecret // reconnecting reads it
-	}
-	return nil // it answers; without a secret, the last one stays
 }
 
 // needed reports whether requests wait, or waited recently.

@@ -1,10 +1,15 @@
 package postgres
 
 import (
+	"cmp"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
@@ -82,4 +87,21 @@ func (l *listener) Unseal(text string) (said string, ok bool) {
 		l.doubt.Store(true)
 	}
 	return said, ok
+}
+
+var errNewSecret = errors.New("hf_secret has another secret")
+
+// alive checks the connection, and whether s is still the secret. A process that only releases gets
+// no notification that would show it.
+func (l *listener) alive(p *pgx.Conn, s secret) error {
+	ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
+	defer cancel()
+	answer, err := simple(ctx, p, "SELECT encode(secret, 'hex') FROM hf_secret WHERE one = 1")
+	switch {
+	case p.IsClosed() || ctx.Err() != nil:
+		return cmp.Or(err, ctx.Err())
+	case err == nil && answer[0] != "" && answer[0] != hex.EncodeToString(s):
+		return errNewSecret // reconnecting reads it
+	}
+	return nil // it answers; without a secret, the last one stays
 }
