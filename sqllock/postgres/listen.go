@@ -194,7 +194,7 @@ func (l *listener) try(ctx context.Context, c *sql.Conn, pid string) (arrived bo
 	return err == nil, err
 }
 
-// checkEvery is how often a silent connection is pinged, and restEvery how often if it does not
+// checkEvery is how often a silent connection is checked, and restEvery how often if it does not
 // listen.
 const (
 	checkEvery = 5 * time.Second

@@ -189,7 +189,10 @@ func testNothingToldWhileNobodyWaits(t *testing.T, server *testenv.PostgresServe
 }
 
 // listening selects the connections that listen.
-const listening = "(query LIKE '%LISTEN%' OR query = '-- ping')"
+const (
+	checking  = "query LIKE 'SELECT encode(secret%'"
+	listening = "(query LIKE '%LISTEN%' OR " + checking + ")"
+)
 
 // A broken listener is detected, and missed notifications are looked up.
 func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
@@ -217,7 +220,7 @@ func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// A silent connection is pinged, and kept.
+// A silent connection is checked, and kept.
 func testLongSilence(t *testing.T, server *testenv.PostgresServer) {
 	a, b := joinIdleAfter(t, named(t, server), time.Hour), joinIdleAfter(t, named(t, server), time.Hour)
 	admin := pool(t, server.DSN("postgres"))
@@ -229,8 +232,8 @@ func testLongSilence(t *testing.T, server *testenv.PostgresServer) {
 	r := b.mutex("silence")
 	wake := b.queue(r)
 	before := pids()
-	pinged := "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND query = '-- ping'"
-	until(t, "both were pinged", func() bool { return value[int](t, admin, pinged, t.Name()) == 2 })
+	checked := "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND " + checking
+	until(t, "both were checked", func() bool { return value[int](t, admin, checked, t.Name()) == 2 })
 	a.free(held)
 	b.free(b.woken(r, wake))
 	if after := pids(); after != before {
