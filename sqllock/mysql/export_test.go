@@ -8,6 +8,9 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
+// Now is the clock of Dialect.
+const Now = now
+
 // DialectAt is Dialect with another clock: an expression in microseconds.
 func DialectAt(now string) sqllock.Dialect { return newDialect(now) }
 

@@ -92,16 +92,7 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Releas
 func (d *dialect) handOver(ctx context.Context, q sqllock.Querier, h *sqllock.ReleaseReq) (
 	got sqllock.Handed, err error) {
 	if !d.shows.Load() {
-		got, err = handed(q.Prepared().Exec(ctx, d.handing, h.Floor, []byte(h.Name), h.ID, h.Token, h.Window))
-		if got.Done {
-			got.To.Name = h.Name
-			if got.To.Mark == mark(h.Server) {
-				got.To.Server = h.Server
-			} else if at := slices.IndexFunc(h.Near, func(id string) bool { return mark(id) == got.To.Mark }); at >= 0 {
-				got.To.Server, got.To.ID = h.Near[at], sqllock.AnyID
-			}
-		}
-		return got, err
+		return d.handOverUnseen(ctx, q, h)
 	}
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
 		return q.Prepared().Query(ctx, text, []byte(h.Name), h.ID, h.Token, h.Window, h.Floor)
@@ -110,11 +101,31 @@ func (d *dialect) handOver(ctx context.Context, q sqllock.Querier, h *sqllock.Re
 	switch err := row(ctx, ask, d.handingSeen, &to.Token, &to.ID, &to.Session); {
 	case errors.Is(err, sql.ErrNoRows):
 		return got, nil
+	case answer(err) == syntaxError: // the server is older than those that we know
+		d.shows.Store(false)
+		return d.handOverUnseen(ctx, q, h)
 	case err != nil:
 		return got, err
 	}
 	to.Server, to.Session, _ = strings.Cut(to.Session, ".")
 	return sqllock.Handed{Done: true, To: to}, nil
+}
+
+const syntaxError = 1064
+
+// handOverUnseen hands the lock over with a statement that does not return the next holder.
+func (d *dialect) handOverUnseen(ctx context.Context, q sqllock.Querier, h *sqllock.ReleaseReq) (
+	got sqllock.Handed, err error) {
+	got, err = handed(q.Prepared().Exec(ctx, d.handing, h.Floor, []byte(h.Name), h.ID, h.Token, h.Window))
+	if got.Done {
+		got.To.Name = h.Name
+		if got.To.Mark == mark(h.Server) {
+			got.To.Server = h.Server
+		} else if at := slices.IndexFunc(h.Near, func(id string) bool { return mark(id) == got.To.Mark }); at >= 0 {
+			got.To.Server, got.To.ID = h.Near[at], sqllock.AnyID
+		}
+	}
+	return got, err
 }
 
 // handed decodes the answer.

@@ -5,6 +5,7 @@ package mysql_test
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
@@ -35,4 +36,19 @@ func TestSockets(t *testing.T) {
 	t.Run("processes", func(t *testing.T) {
 		sockets(t, server, mysql.Dialect, "").Processes(t, server.DSN("root", ""))
 	})
+}
+
+// TestOlderServer: a server that does not know the statement that hands over and returns the next holder
+// gets the one that returns nothing, from then on.
+func TestOlderServer(t *testing.T) {
+	server := maria(t)
+	var clients []*client
+	for range 2 {
+		d, found := mysql.Edited(mysql.Now, "RETURNING token, hid, hsession", "AND RETURN token")
+		if !found {
+			t.Fatal("no statement returns the next holder")
+		}
+		clients = append(clients, joinOn(t, pool(t, server.DSN("root", "")), d, time.Minute))
+	}
+	turns(t, "older", 10, clients...)
 }
