@@ -106,7 +106,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	r.phase("in parallel", parallel, *jobs, (*runner).once)
 	r.phase("one at a time", last, 1, (*runner).once)
-	r.phase("timed", timed, *jobs, (*runner).timed)
+	r.phase("timed", timed, min(*jobs, 3), (*runner).timed)
 	r.again()
 	return r.summary()
 }
