@@ -42,6 +42,9 @@ func javaMissing() error {
 
 // buildJava builds the program into a folder of dir. Maven may have to download the libraries.
 func buildJava(ctx context.Context, dir string) (p javaProgram, err error) {
+	if !filepath.IsAbs(dir) { // Maven would build into the folder of its pom.xml
+		return p, fmt.Errorf("building it: %q is no absolute path", dir)
+	}
 	out := filepath.Join(dir, "java")
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", "java/pom.xml", "-Dout="+out,
 		"compiler:compile", "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(out, "lib"))

@@ -4,12 +4,14 @@ package archtest
 
 import (
 	"bytes"
+	"errors"
 	"go/ast"
 	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -350,6 +352,28 @@ func TestNoLeftovers(t *testing.T) {
 			if bytes.Contains(f.src, []byte(w)) {
 				t.Errorf("%s contains %s", f.path, w)
 			}
+		}
+	}
+}
+
+// A program or a library that a build has left in the tree does not belong in the repository.
+func TestNoBuildResults(t *testing.T) {
+	cmd := exec.Command("git", "ls-files", "-z")
+	cmd.Dir = root
+	list, err := cmd.Output()
+	if err != nil {
+		t.Skip("this is no checkout of git: ", err)
+	}
+	for path := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		switch {
+		case errors.Is(err, os.ErrNotExist): // it is about to be deleted
+		case err != nil:
+			t.Error(err)
+		case len(text) > 200_000:
+			t.Errorf("%s has %d bytes; at most 200,000 are usual", path, len(text))
+		case bytes.IndexByte(text, 0) >= 0 && filepath.Ext(path) != ".png" && !strings.Contains(path, "testdata/"):
+			t.Errorf("%s is no text", path)
 		}
 	}
 }
