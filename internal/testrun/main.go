@@ -1,15 +1,16 @@
 // Command testrun runs the tests of several modules for the repository's test command. It ends with
 // a summary: failures, the slowest tests, and skipped tests with the reasons.
 //
-//	testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags "FLAGS OF GO TEST"] [-json FILE] MODULE...
+//	testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags "FLAGS OF GO TEST"]
+//	        [-json FILE] MODULE...
 //	testrun -deep MINUTES FILE
 //
 // A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so packages
 // run in parallel, the longest first. Packages that match -alone run after the others, one at a
 // time: they use all processors. Packages that match -norace are built without the race detector,
 // and with the settings of a release, so that they and the released program share the build cache.
-// The same is true of tests that match -steps (PACKAGE.TEST): they send one request after another, so the
-// race detector doubles their time and has nothing to find.
+// The same is true of tests that match -steps (PACKAGE.TEST): they send one request after another,
+// so the race detector doubles their time and has nothing to find.
 //
 // Tests whose names begin with TestTimed run last. They check that something happens in time (a
 // renewal, the return of a call). A busy machine can fail them although the code is right. Only

@@ -4,10 +4,10 @@ package samehost
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -287,13 +287,13 @@ func TestCommandInheritsNothing(t *testing.T) {
 	dir := folder(t)
 	a, b := join(t, dir, "x", "a"), join(t, dir, "x", "b")
 	b.Listen()
-	p, err := os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{})
-	if err != nil {
-		t.Skip(err)
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
 	defer func() {
-		_ = p.Signal(syscall.SIGKILL)
-		_, _ = p.Wait()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	}()
 	_ = b.Drop()
 	if a.Send("b", []byte("z")) {
