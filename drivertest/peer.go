@@ -123,10 +123,15 @@ func (p *peer) release(h driver.Hold) {
 	}
 }
 
-// renew is a Renew of one hold that must be answered; the zero Change means no change.
+// renew is a Renew of one hold that must be answered; the zero Change means no change. In a check of
+// expiry it is repeated, as callers do: on a slow machine a session may have no proof of a whole TTL.
 func (p *peer) renew(h driver.Hold) driver.Change {
 	p.e.Helper()
 	changes, err := p.Renew(p.e.ctx, []driver.Hold{h})
+	for end := time.Now().Add(patience); p.e.expires && errors.Is(err, driver.ErrUnavailable) && time.Now().Before(end); {
+		time.Sleep(p.e.h.TTL / 10)
+		changes, err = p.Renew(p.e.ctx, []driver.Hold{h})
+	}
 	if err != nil {
 		p.e.Fatalf("Renew(%q): %v", h.Name, err)
 	}
