@@ -122,9 +122,17 @@ func (k *reservedConn) use(ctx context.Context, why purpose, f func(ctx context.
 		if why == renewing {
 			why = hurrying
 		}
-		err, _ = k.try(ctx, 0, why, f)
+		first := err
+		if err, _ = k.try(ctx, 0, why, f); errors.Is(first, driver.ErrUncertain) && undone(err) {
+			err = fmt.Errorf("%w: one attempt was not answered, and the next failed: %v", driver.ErrUncertain, err)
+		}
 	}
 	return err
+}
+
+// undone reports whether err means that its attempt did nothing, and that none follows.
+func undone(err error) bool {
+	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, errAgain)
 }
 
 func take(ctx context.Context, turn chan struct{}) error {

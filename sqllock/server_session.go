@@ -34,6 +34,8 @@ type request struct {
 	name  string
 	group bool // other holders may share the name: the lease is not in the row's own columns
 
+	ending bool // a Release of it has failed, and may be repeated
+
 	tried  int64 // number of the batch that last tried to renew it
 	failed int   // consecutive failed renewals
 }
@@ -97,6 +99,24 @@ func (s *serverSession) unregister(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.live, id)
+}
+
+// ends is called after a Release with its error. A grant that it has left on record stays known while
+// its lease lasts: the caller repeats the Release. Otherwise a notification of that grant, which may
+// be repeated, would make the Server give it back, together with its minimum hold.
+func (s *serverSession) ends(id string, err error) {
+	s.mu.Lock()
+	r, there := s.live[id]
+	open := there && (errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable))
+	if open && !r.ending {
+		r.ending = true
+		s.live[id] = r
+		time.AfterFunc(s.ttl, func() { s.unregister(id) })
+	}
+	s.mu.Unlock()
+	if !open {
+		s.unregister(id)
+	}
 }
 
 func (s *serverSession) change(ctx context.Context, name string, f func(r *record) error) error {
@@ -222,7 +242,7 @@ func (b *Server) withdraw(ctx context.Context, name string, ids ...string) error
 	}))
 }
 
-func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) (err error) {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
 		return err
 	}
@@ -231,8 +251,9 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 	}
 	s.mu.Lock()
 	r, mine := s.live[h.ID]
+	mine = mine && !r.ending
 	s.mu.Unlock()
-	defer s.unregister(h.ID) // even if this call fails: a repeated Release is no longer of this request
+	defer func() { s.ends(h.ID, err) }()
 	return s.b.with(ctx, h.Name, func(ctx context.Context) error {
 		var d doubt
 		run := d.of(s.b.run)

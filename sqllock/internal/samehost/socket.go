@@ -78,6 +78,7 @@ func (s *Socket) Listen() {
 		bell, err := s.create()
 		if err != nil {
 			s.failed = time.Now()
+			s.arm() // somebody may have handed over to a socket whose file is gone
 			return
 		}
 		if s.bell != nil {

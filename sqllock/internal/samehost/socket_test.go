@@ -256,6 +256,31 @@ func TestLook(t *testing.T) {
 	more <- false
 }
 
+// A Server whose socket has lost its file, and cannot make another, still looks.
+func TestLookWithoutFile(t *testing.T) {
+	dir := filepath.Join(folder(t), "sockets")
+	looks := make(chan bool, 1)
+	s := New(dir, "x", "a", nil, func() bool {
+		looks <- true
+		return false
+	})
+	defer func() { _ = s.Close() }()
+	s.Listen()
+	<-looks
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Listen()
+	select {
+	case <-looks:
+	case <-time.After(patience):
+		t.Error("it does not look")
+	}
+}
+
 // While a look takes long, because the server does not answer, messages are heard.
 func TestHeardDuringLook(t *testing.T) {
 	dir := folder(t)
