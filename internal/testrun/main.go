@@ -5,10 +5,11 @@
 //	        [-json FILE] MODULE...
 //	testrun -deep MINUTES FILE
 //
-// A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so packages
-// run in parallel, the longest first. Packages that match -alone run after the others, one at a
-// time: they use all processors. Packages that match -norace are built without the race detector,
-// and with the settings of a release, so that they and the released program share the build cache.
+// A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so N packages
+// run in parallel, and two while the machine is busy. The longest begin. Packages that match -alone
+// run after the others, one at a time: they use all processors. Packages that match -norace are
+// built without the race detector, and with the settings of a release, so that they and the
+// released program share the build cache.
 // The same is true of tests that match -steps (PACKAGE.TEST): they send one request after another,
 // so the race detector doubles their time and has nothing to find.
 //
@@ -27,8 +28,11 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -66,7 +70,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if *minutes > 0 {
 		return deep(suites, *minutes, f.Arg(0), stdout)
 	}
-	r := &runner{out: stdout, flags: strings.Fields(*flags), record: io.Discard, began: time.Now()}
+	r := &runner{out: stdout, flags: strings.Fields(*flags), record: io.Discard, began: time.Now(),
+		busy: busy, pause: 2 * time.Second}
 	if *record != "" {
 		w, err := os.Create(*record)
 		if err != nil {
@@ -119,6 +124,8 @@ type runner struct {
 	record   io.Writer // of the events
 	programs string    // the folder of test programs for repeated tests
 	began    time.Time
+	busy     func() bool   // the machine is
+	pause    time.Duration // until busy is asked again
 
 	mu      sync.Mutex
 	results []result
@@ -131,26 +138,39 @@ type late struct {
 	result
 }
 
-// phase runs do on the packages, jobs at a time.
+// phase runs do on the packages, jobs at a time, or two while the machine is busy.
 func (r *runner) phase(name string, packages []pkg, jobs int, do func(*runner, pkg)) {
 	if len(packages) == 0 {
 		return
 	}
 	fmt.Fprintf(r.out, "== %s: %d packages\n", name, len(packages))
-	queue := make(chan pkg)
+	var taken atomic.Int64
 	var all sync.WaitGroup
-	for range min(jobs, len(packages)) {
+	for i := range min(jobs, len(packages)) {
 		all.Go(func() {
-			for p := range queue {
-				do(r, p)
+			for {
+				for i >= 2 && r.busy() && int(taken.Load()) < len(packages) {
+					time.Sleep(r.pause)
+				}
+				n := int(taken.Add(1)) - 1
+				if n >= len(packages) {
+					return
+				}
+				do(r, packages[n])
 			}
 		})
 	}
-	for _, p := range packages {
-		queue <- p
-	}
-	close(queue)
 	all.Wait()
+}
+
+// busy reports whether other programs use the machine, too: more of its threads want a processor
+// than four packages of this command need. More packages would then only wait for each other,
+// while the clocks of their tests go on.
+func busy() bool {
+	text, err := os.ReadFile("/proc/loadavg") // of the last minute; systems other than Linux have none
+	first, _, _ := strings.Cut(string(text), " ")
+	load, errLoad := strconv.ParseFloat(first, 64)
+	return err == nil && errLoad == nil && load > float64(5*runtime.NumCPU())
 }
 
 // once runs the tests of a package that are not timed.
