@@ -11,7 +11,7 @@ type Backend interface {
 	// Name returns the kind of store in one lower-case word: "redis", "sqlite", "memory".
 	Name() string
 
-	// Kinds returns what the store keeps. It asks nobody. Package holdfast refuses other calls with
+	// Kinds returns what the store keeps. It sends nothing. Package holdfast refuses other calls with
 	// ErrInvalid before it asks the store; a Backend or Session refuses them with ErrInvalid, too.
 	Kinds() Kinds
 
