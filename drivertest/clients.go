@@ -57,7 +57,7 @@ var clients = []check{
 		seen := make(chan struct{})
 		go func() { <-ctx.Done(); told = time.Now(); close(seen) }()
 		got := make(chan time.Time, 1)
-		go func() {
+		e.spawn(func() {
 			l2, err := b.Mutex(e.name("x")).Lock(e.ctx)
 			if l.Err() == nil {
 				e.Error("the first lease was valid when another had the lock")
@@ -68,7 +68,7 @@ var clients = []check{
 				e.Errorf("token %d after %d", l2.Token(), l.Token())
 			}
 			got <- time.Now()
-		}()
+		})
 		time.Sleep(e.h.TTL / 5)
 		heal := conn.Cut()
 		defer heal()
@@ -136,13 +136,13 @@ var clients = []check{
 			a, b := e.client(nil), e.clientOn(conn, &holdfast.Config{TTL: steadyTTL})
 			l := e.lock(a, "x")
 			got := make(chan *holdfast.Lease, 1)
-			go func() {
+			e.spawn(func() {
 				l, err := b.Mutex(e.name("x")).Lock(e.ctx)
 				if err != nil {
 					e.Errorf("Lock: %v", err)
 				}
 				got <- l
-			}()
+			})
 			e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
 			// Cut off for long enough that its last proof is old, but not so long that its place
 			// expires.
