@@ -40,8 +40,12 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// attempts is how often a timed test runs at most.
-const attempts = 3
+// attempts is how often a timed test runs at most. Before it is repeated, a busy machine gets some
+// time to become less busy.
+const (
+	attempts     = 3
+	mostPatience = 2 * time.Minute
+)
 
 // run is the command. It returns 0 if all tests passed, 1 if not, 2 for wrong arguments.
 func run(args []string, stdout, stderr io.Writer) int {
@@ -198,11 +202,15 @@ func (r *runner) timed(p pkg) {
 	r.late = append(r.late, late{p, res})
 }
 
-// again repeats the timed tests that failed, while nothing else runs.
+// again repeats the timed tests that failed, while nothing else runs: neither other tests nor, if
+// they end soon, other programs.
 func (r *runner) again() {
 	for _, l := range r.late {
 		res := l.result
 		for n := 1; n < attempts && res.repeatable(); n++ {
+			for end := time.Now().Add(mostPatience); r.busy() && time.Now().Before(end); {
+				time.Sleep(r.pause)
+			}
 			fmt.Fprintf(r.out, "again: %s: %s\n", l.pkg.path, strings.Join(res.failed(), " "))
 			next := r.testAgain(l.pkg, "^("+strings.Join(res.failed(), "|")+")$")
 			next.repeated = append(res.repeated, res.failed()...)

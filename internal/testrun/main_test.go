@@ -236,6 +236,25 @@ func TestPhase(t *testing.T) {
 	}
 }
 
+// A timed test is repeated when the machine is less busy, and after a while on a busy one as well.
+func TestAgainOnABusyMachine(t *testing.T) {
+	dir := t.TempDir() // has no test program, and is no module: go test fails at once
+	for busyFor, want := range map[time.Duration]time.Duration{
+		0: 0, time.Minute: time.Minute, time.Hour: mostPatience,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			r := &runner{out: io.Discard, programs: dir, record: io.Discard, pause: time.Second,
+				busy: func() bool { return time.Since(began) < busyFor },
+				late: []late{{pkg{module: dir, path: "x"}, result{tests: []test{{name: "TestTimedX", verdict: "fail"}}}}}}
+			r.again()
+			if took := time.Since(began); took != want || len(r.results) != 1 {
+				t.Errorf("busy for %v: repeated after %v, %d results; want %v and 1", busyFor, took, len(r.results), want)
+			}
+		})
+	}
+}
+
 func TestOfProgram(t *testing.T) {
 	got := strings.Join(ofProgram([]string{"-race", "-tags", "x", "-vet=off", "-timeout", "20m", "-parallel=4",
 		"-ldflags=-w"}), " ")
