@@ -210,7 +210,7 @@ func (l *Lease) askForBlock() {
 
 // startGrant notes that the store has granted l under token. Called with c.mu held.
 func (l *Lease) startGrant(token uint64, now time.Duration) {
-	l.grantToken, l.token = token, token-uint64(l.req.Block()-1)
+	l.grantToken, l.token = token, token-uint64(l.req.Granted(token, l.c.backend.Kinds())-1)
 	if k := l.cohort; k != nil {
 		l.asks = false
 		k.asking, k.current, k.next, k.last, k.began, k.passes = false, l, l.token+1, token, now, 0

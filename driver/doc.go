@@ -79,7 +79,9 @@
 //   - R21: A grant may take a block of tokens (Kinds.Blocks): its own, and Request.Tokens - 1 below
 //     it. All of them are larger than every earlier token of the name, and smaller than every later
 //     one. The store knows the grant by its own token alone; its client numbers what it does under
-//     the grant with the others.
+//     the grant with the others. A store whose tokens are times may bound a block (Kinds.Bounded): if its
+//     last token would be far ahead of the clock at the moment of the grant, the grant has its own token
+//     only. Then that is odd, and that of a whole block is even ([Request.Granted]).
 //
 //   - R22: A grant may call its session back (Kinds.CallBack): when another request has joined the
 //     queue behind it, in the step that wrote the place, and whenever such a place is renewed. A
