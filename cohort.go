@@ -67,7 +67,7 @@ const (
 
 // moreTokens is how many tokens more than the last grant has used the next one asks for. Tokens of
 // many stores are microseconds of a clock. An exchange takes longer than that many, so tokens do not
-// run ahead of the clock.
+// run ahead of the clock. Sticky asks for more, and its stores bound that.
 const moreTokens = 64
 
 // cohortOf returns the cohort in which l may get its lock; nil: l is on its own. A lock that the
@@ -190,12 +190,6 @@ func (l *Lease) askForBlock() {
 			l.req.Tokens += k.passes
 		}
 		l.req.Tokens = min(l.req.Tokens, driver.MaxCallBackTokens)
-		if now := c.coarseNow(); k.pace != nil || l.req.Tokens > moreTokens {
-			if k.pace == nil {
-				k.pace = c.paceOf(k.key.name, now)
-			}
-			l.req.Tokens = k.pace.block(l.req.Tokens, now)
-		}
 	}
 	l.req.Info = k.key.info
 	c.mu.Unlock()
