@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 //go:embed lua/*.lua
@@ -25,6 +27,9 @@ const (
 	ahead     = 20 * time.Millisecond // of the last token of a block to the clock, at most; see hooks.lua
 	lineBand  = 1_000_000_000_000     // scores of the queue are below it, deadlines above it; see state.lua
 )
+
+// A name that was idle has room for the largest block.
+const _ = uint(ahead/time.Microsecond - driver.MaxCallBackTokens)
 
 // floorLife returns how long a floor lives that serves one name only; 0: for ever, as those of
 // shards do.

@@ -221,6 +221,46 @@ func TestBlocksInTurn(t *testing.T) {
 	}
 }
 
+// TestBlocksOverFailover: a replica that knows none of the blocks that were given within an instant, and is
+// promoted 40 ms later, gives none of their tokens again.
+func TestBlocksOverFailover(t *testing.T) {
+	t.Parallel()
+	const clock = 1_700_000_000_000_000
+	at := func(r *testenv.RedisServer, now int64) (driver.Session, driver.Kinds) {
+		b := newEdited(dialRueidis(t, r.Addr), nil, func(_, text string) string {
+			return strings.ReplaceAll(text, "redis.call('TIME')", fmt.Sprintf("{'%d', '%d'}", now/1e6, now%1e6))
+		})
+		return openSession(t, b, long), b.Kinds()
+	}
+	take := func(s driver.Session, k driver.Kinds, n int) (first, last uint64) {
+		r := exclusive("x")
+		r.Tokens, r.CallBack = n, true
+		h := granted(t, s, r)
+		if err := s.Release(within(t, soon), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		return h.Token - uint64(r.Granted(h.Token, k)) + 1, h.Token
+	}
+	set := testenv.RedisReplicas(t, 1)
+	s, k := at(set.Primary, clock)
+	_, known := take(s, k, 1)
+	confirm(t, set.Primary)
+	set.Cut(0)
+	lost := known
+	for range 10 {
+		_, lost = take(s, k, driver.MaxCallBackTokens)
+	}
+	if lost <= known+driver.MaxCallBackTokens {
+		t.Fatalf("tokens up to %d were lost, after %d; want a block", lost, known)
+	}
+	set.Primary.Kill()
+	set.Promote(0)
+	s, k = at(set.Replicas[0], clock+40_000)
+	if first, _ := take(s, k, driver.MaxCallBackTokens); first <= lost {
+		t.Errorf("token %d after %d, which the failover lost", first, lost)
+	}
+}
+
 // waitFor returns the token of a grant.
 func waitFor(s driver.Session, r *driver.Request) (uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), long)
