@@ -194,8 +194,7 @@ var tokens = []check{
 				r.Tokens = driver.MaxTokens
 				return r
 			}
-			// As many as there are tokens for: a store whose tokens are times may give one then.
-			for range 30 {
+			for range 30 { // faster than a store may give blocks whose tokens are times
 				r := block(a)
 				h := a.get(r)
 				see("at once", r, h)
