@@ -8,18 +8,18 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// A cohort is the calls of one client for one exclusive lock. One of them, the asker, has the request
-// at the store; the others wait in a line here. A release passes the lock to the first of the line,
-// without an exchange with the store, under the same grant. Each pass has a fencing token of its own,
-// from the block of tokens that the store has recorded as given out with the grant.
+// A cohort is the calls of one client for one exclusive lock, or for a read lock (cohort_shared.go). One
+// call, the asker, has the request at the store; the others wait in a line here. A release passes the
+// lock to the first of the line, without an exchange with the store, under the same grant. Each pass has
+// its own fencing token, from the block that the store has recorded as given out with the grant.
 //
-// Passes are bounded in number and time, so that other clients wait for no longer than that. Then the
-// lock goes back to the store, and the first of the line asks for it there, behind all who wait.
+// Passes are bounded in number and time, so other clients wait for no longer than that. Then the lock
+// goes back to the store, and the first of the line asks for it there, behind all who wait.
 //
 // The idea is lock cohorting: Dice, Marathe and Shavit, PPoPP 2012.
 //
-//	a call comes           it joins the line if there is one, or if the current lease may be passed on,
-//	                       or if another call asks; else it is the asker
+//	a call comes           it joins the line if calls are in line, if another call asks, or if the
+//	                       current lease may be passed on; else it is the asker
 //	the asker is granted   its lease is the current one; if it may not be passed on, the first of the
 //	                       line asks at once
 //	the asker gives up     its place goes to the first of the line, or else is cancelled
@@ -36,12 +36,12 @@ type cohort struct {
 	asking  bool   // a call asks the store, or is about to
 	current *Lease // under the grant; it may have been released, but not yet passed on
 	line    line
-	next    uint64        // the token of the next pass
-	last    uint64        // the last of the block, which is the token of the grant
-	began   time.Duration // when the grant was heard of
-	passes  int           // under the present grant, or if there is none under the one before
-	boot    time.Duration // the same on Client.boot
-	passFor time.Duration
+	next    uint64         // the token of the next pass
+	last    uint64         // the last of the block, which is the token of the grant
+	began   time.Duration  // when the grant was heard of
+	passes  int            // under the present grant; without one, under the grant before
+	boot    time.Duration  // began, on Client.boot
+	passFor time.Duration  // for how long after began the lock may be passed on
 	timer   *time.Timer    // until passFor is over
 	holder  *driver.Holder // the last that the asker knows
 	named   time.Duration  // as attempt.named
@@ -70,8 +70,8 @@ const (
 // run ahead of the clock. Sticky asks for more, and its stores bound that.
 const moreTokens = 64
 
-// cohortOf returns the cohort in which l may get its lock; nil: l is on its own. A lock that the
-// store must keep in a way of its own is: with a minimum hold, or a maximum hold. Called with c.mu held.
+// cohortOf returns the cohort in which l may get its lock; nil: l is on its own, as with permits, Fair,
+// MinHold or MaxHold. Called with c.mu held.
 func (c *Client) cohortOf(l *Lease, o *options) *cohort {
 	r := &l.req
 	if !r.Wait && o.sticky == 0 || r.Mode == driver.Permits || r.MinHold > 0 || o.maxHold > 0 || o.fair ||
@@ -117,9 +117,9 @@ func (c *Client) forgetCohort(k *cohort) {
 
 func (k *cohort) inUse() bool { return k.asking || k.current != nil || k.line.n > 0 }
 
-// enterCohort makes the call part of its cohort, if it has one. It returns its place in the line; nil if
-// the call asks the store itself, or granted if it has taken an idle grant. idle is the lease of one that
-// it could not take, and gives back before it asks.
+// enterCohort makes the call part of its cohort, if it has one. m is the call's place in the line; nil:
+// it has none. granted: it has taken the idle grant. Otherwise a call without a place asks the store.
+// idle is the lease of an idle grant that the call could not take, and gives back before it asks.
 func (call attempt) enterCohort() (m *member, granted bool, idle *Lease) {
 	l := call.l
 	c := l.c
@@ -309,7 +309,7 @@ func (k *cohort) mayPass(now time.Duration) bool {
 }
 
 // passedTime notes that the time of passes is over. If the lock is still held, the first of the line
-// goes to the store's queue: calls of other clients that come from now on shall not be before it.
+// goes to the store's queue. So calls of other clients that come later are behind it.
 func (c *Client) passedTime(k *cohort) {
 	now := c.coarseNow()
 	c.mu.Lock()

@@ -8,14 +8,14 @@
 //		return charge(ctx, holdfast.Token(ctx))                     // the token guards the write
 //	})
 //
-// Machines share no clock, so no single layer can guarantee a lock. Holdfast has three:
+// Machines share no clock, so no single layer can guarantee a lock. Three layers share the work:
 //
-//   - The store never grants a name to a second client while it guarantees a lease.
-//   - The client stops trusting a lease before the store could give it away. It counts from when it
-//     sent the request that proved the lease, on its own monotonic clock, and includes the time
-//     that the machine slept. The lease ends when that time is over, or when the store reports that
-//     the grant has ended. Its context is then cancelled with the cause [ErrLost], and Release and
-//     Do report the loss.
+//   - The store never grants a name to a second client while it guarantees the lease of the first.
+//   - The client stops trusting a lease before the store could give the name away: by default a
+//     tenth of the lease duration earlier. It counts from when it sent the request that proved the
+//     lease, on its own monotonic clock, and includes the time that the machine slept. It also stops
+//     when the store reports that the grant has ended. Then the context of the lease is cancelled
+//     with the cause [ErrLost], and Release and Do report the loss.
 //   - The resource that the lock guards can refuse a stale holder, for example one that was paused.
 //     Every grant has a fencing token, larger than every earlier one of the name. A resource must
 //     remember the highest token it has seen, reads included, and refuse lower ones. Only the
@@ -24,8 +24,8 @@
 // A holder has a [Lease]. The lease renews itself in the background until it is released or lost;
 // one exchange renews all leases of a [Client]. Waiters queue at the store in order of arrival. A
 // release hands the lock to the next one; waiters that died are skipped, and a dead holder's lease
-// expires. Calls of one client may pass a lock on among themselves for some milliseconds first. The
-// context of a wait bounds the wait only, never the lease.
+// expires. Before the queue is served, calls of one client may pass a lock on among themselves for
+// some milliseconds. The context of a wait bounds the wait only, never the lease.
 //
 // [Mutex], [RWMutex], [Semaphore], [Latch], [Election] and [LockAll] (several locks at once) are
 // values without state: the state is in the lease and at the store.

@@ -27,7 +27,7 @@ func (c *Client) explainLoss(l *Lease, why *Error) *Error {
 	better := *why
 	better.coarse = why
 	n := c.noticeOfBreak(ctx, l)
-	if n == nil && c.pause(ctx, noticeDelay) == nil { // an operator adds it after the break was answered
+	for i := 0; n == nil && i < len(noticeDelays) && c.pause(ctx, noticeDelays[i]) == nil; i++ {
 		n = c.noticeOfBreak(ctx, l)
 	}
 	if n != nil {
@@ -45,8 +45,9 @@ func (c *Client) explainLoss(l *Lease, why *Error) *Error {
 	return why
 }
 
-// noticeDelay is how long after a break its notice may be looked for again.
-const noticeDelay = 50 * time.Millisecond
+// noticeDelays are the pauses before the notice of a break is looked for again: an operator adds it
+// after the break was answered. The last is for slow networks and machines.
+var noticeDelays = [...]time.Duration{50 * time.Millisecond, 300 * time.Millisecond}
 
 // noticeOfBreak returns who has broken l's grant, if the history of its name has it.
 func (c *Client) noticeOfBreak(ctx context.Context, l *Lease) *Notice {

@@ -33,11 +33,11 @@ const (
 // is not reported; the fencing tokens show that. Renewals are no changes. There is no order among
 // the events of different names.
 //
-// Stores that can report changes make Watch look at once: memory, SQLite, ZooKeeper from 3.6 and
-// Redis from 6; MySQL and PostgreSQL do within 0.2 s. Others are looked at every third of the TTL,
-// and so are locks in Redis that Redisson shares.
-// Each is looked at twice per TTL, and when a lease is due to expire. Looks are at least 20 ms
-// apart, and pause while the caller handles an event.
+// Stores that can report changes make Watch look at once: memory, ZooKeeper from 3.6 and Redis.
+// SQLite is looked at within 0.02 s of a change, MySQL and PostgreSQL within 0.2 s. Others are
+// looked at every third of the TTL, and so are locks in Redis that Redisson shares. Each is looked
+// at twice per TTL, and when a lease is due to expire. Looks are at least 20 ms apart, and pause
+// while the caller handles an event.
 //
 // An error is yielded once for each outage of the store. Watch goes on, and reports what has changed
 // meanwhile as one difference. The end of the client is an error that is ErrClosed, and the last.

@@ -8,21 +8,21 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// sticky is what a cohort needs for the option Sticky (docs/adr/0016-sticky-leases.md). Its grant stays
-// with the client while no call has it. Then the idle lease stands for it: renewals, the watcher and
-// Close treat that as any lease, and nobody is told of its end.
+// sticky is what a cohort needs for the option Sticky (docs/adr/0016-sticky-leases.md). The grant of such
+// a cohort stays with the client while no call has it. Then it is idle, and the idle lease stands for it:
+// renewals, the watcher and Close treat it like any lease, and its end is not reported.
 //
 //	a release              passes the lock on, or makes the grant idle
 //	a call comes           it takes an idle grant, with the next token of the block, if the grant is
 //	                       trusted on a clock that counts sleep
 //	somebody waits         an idle grant goes back to the store; one in use does so at its release,
 //	                       or after the passes that every cohort may make
-//	nobody takes it for d  it goes back
-//	the block is used up   it goes back, and then the first of the line asks
-//	the grant is old       the same: a client that hears no call-back does not keep a name for ever
+//	nobody takes it for d  the idle grant goes back
+//	the block is used up   the grant goes back, and then the first of the line asks
+//	the grant is old       the same: a client that gets no call-back does not keep a name for ever
 //
-// A grant that was not free when it was asked for is as if somebody waited from the beginning: the
-// store may have handed it over with others behind.
+// If the lock was not free when the call asked, the cohort acts as if somebody waited from the beginning:
+// the store may have handed the lock over with others behind.
 //
 // All fields are guarded by Client.mu.
 type sticky struct {

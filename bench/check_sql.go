@@ -27,7 +27,7 @@ func sqlTargets() (all []target) {
 
 		sc = "postgres/one/" + n + "-work"
 		add(sc, oursPostgres, "sent", "commands per acquisition", two, nil)
-		add(sc, oursPostgres, "p50", "hand-over p50, against 1.5 of pg_advisory_lock's", times(1.5, sc, advisoryName, "p50"),
+		add(sc, oursPostgres, "p50", "hand-over p50, against 2.5 of pg_advisory_lock's", times(2.5, sc, advisoryName, "p50"),
 			showDuration)
 		add(sc, oursPostgres, "p50", "hand-over p50, against half of a poller's", times(0.5, sc, naivePostgresName, "p50"),
 			showDuration)

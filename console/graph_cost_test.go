@@ -53,8 +53,8 @@ func TestGraphCost(t *testing.T) {
 		if len(g.knots) != 1 || len(g.knots[0].parties) < 2 {
 			t.Errorf("%d knots", len(g.knots))
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("the graph has taken a minute")
+	case <-time.After(5 * time.Minute): // it takes seconds; the multiple of each layer would take years
+		t.Fatal("the graph has taken five minutes")
 	}
 }
 

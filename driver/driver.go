@@ -11,7 +11,7 @@ type Backend interface {
 	// Name returns the kind of store in one lower-case word: "redis", "sqlite", "memory".
 	Name() string
 
-	// Kinds returns what the store keeps. It asks nobody. Package holdfast refuses other calls with
+	// Kinds returns what the store keeps. It sends nothing. Package holdfast refuses other calls with
 	// ErrInvalid before it asks the store; a Backend or Session refuses them with ErrInvalid, too.
 	Kinds() Kinds
 
@@ -20,8 +20,8 @@ type Backend interface {
 	// ErrUnavailable, ErrRefused, ErrInvalid.
 	Open(ctx context.Context, cfg SessionConfig) (Session, error)
 
-	// List returns up to limit records of names in use that begin with prefix, in byte order. The first
-	// is the one that follows the name after. A name is in use if it is held, kept or waited for, is a
+	// List returns up to limit records of names in use that begin with prefix, in byte order, from the
+	// first name that is larger than after. A name is in use if it is held, kept or waited for, is a
 	// latch, or is a semaphore whose limit is set. The cost depends on the number of names in this
 	// store, never on other data next to them.
 	List(ctx context.Context, prefix, after string, limit int) ([]Record, error)
@@ -29,9 +29,9 @@ type Backend interface {
 	// Inspect returns the record of one name; the zero Kind means that it is not in use.
 	Inspect(ctx context.Context, name string) (Record, error)
 
-	// Break ends the grant of name that has this token, whoever holds it. In the same step it makes
-	// sure that every later token is larger, so that the old holder is fenced (R10), and grants the
-	// lock to waiters that fit. ErrGone: no grant has this token. A latch has no grants.
+	// Break ends the grant of name that has this token, whoever holds it. In the same step it grants
+	// the lock to waiters that fit, and makes sure that every later token is larger: so the old
+	// holder is fenced (R10). ErrGone: no grant has this token. A latch has no grants.
 	Break(ctx context.Context, name string, token uint64) error
 
 	// RemoveLatch removes a latch, its count and the IDs that have counted. Its waiters are woken, ask
@@ -96,16 +96,17 @@ type SessionConfig struct {
 	Info string        // an encoded Info about the client, for operators
 
 	// Doubt, if not nil, is called with a name when something suggests that a grant of the session has
-	// ended: for instance a message that another program sent. That is no proof. The client renews its
-	// grants of that name, and learns from the answer. Doubt does not block and may be called
+	// ended, such as a message of another program. That is no proof. The client renews its grants of
+	// that name, and learns from the answer. Doubt does not block and may be called
 	// concurrently, for any name, until Close has returned. Most stores never call it.
 	Doubt func(name string)
 
-	// Wanted, if not nil, is called when another request has joined the queue behind a grant of this
-	// session that asked for it (Request.CallBack), and again whenever such a place is renewed. id is
-	// that of the grant's request, which a stranger cannot know (R16). Wanted is also called when such a
-	// push may have been missed, and may be called before Acquire returns the grant. It does not
-	// block, calls nothing of the session, and may be called concurrently until Close has returned.
+	// Wanted, if not nil, is for grants of this session whose requests have CallBack. It is called when
+	// another request has joined the queue behind such a grant, and again whenever the place of that
+	// request is renewed. id is that of the grant's own request, which a stranger cannot know (R16).
+	// Wanted is also called when such a push may have been missed, and may be called before Acquire
+	// returns the grant. It does not block, calls nothing of the session, and may be called concurrently
+	// until Close has returned.
 	Wanted func(name, id string)
 }
 
@@ -131,22 +132,22 @@ type Session interface {
 	// ErrUncertain. A request that does not wait and was refused does not use its ID again.
 	Acquire(ctx context.Context, req *Request) (Reply, error)
 
-	// Cancel removes the request from the queue, and ends its grant if it got one (at once: a
-	// minimum hold does not apply to a grant that nobody used). It does nothing if there is
-	// neither. After Cancel has returned nil, no push for the ID follows.
+	// Cancel removes the request from the queue. If the request got a grant, Cancel ends it at once: a
+	// minimum hold does not apply to a grant that nobody used. If there is neither, Cancel does
+	// nothing. After Cancel has returned nil, no push for the ID follows.
 	Cancel(ctx context.Context, name, id string) error
 
 	// Release ends exactly the grant h and grants the lock to waiters that fit. If keep is positive
-	// or the grant asked for a minimum hold, the name stays taken until the later of both, and
+	// or the grant has a minimum hold, the name stays taken until the later of the two is over, and
 	// nobody can renew it. ErrGone: the grant had already ended (expired, broken, or released
 	// before); ErrTaken: it had ended, the name has been granted again since, and somebody holds it
 	// now.
 	Release(ctx context.Context, h Hold, keep time.Duration) error
 
-	// Renew sets the lease of every grant in holds, and every place in the queue (Token 0), to a
-	// full TTL from now, or to Hold.Lease, all in one exchange (or one per batch of a few hundred).
-	// It returns a Change for each hold whose state has changed; see Change. It never revives a
-	// grant that has ended, even if nobody else has taken the name. The client also calls it with no
+	// Renew sets the lease of every grant and every place (Token 0) in holds to a full TTL from now,
+	// or to Hold.Lease. It takes one exchange, or one per batch of a few hundred. It returns a Change
+	// for each hold whose state has changed; see Change. It never revives a grant that has ended,
+	// even if nobody else has taken the name. The client also calls it with no
 	// holds, at least every third of a TTL, for stores whose session needs it; others return at
 	// once. An error means that nothing is proved; a store that proved some and not others reports
 	// the others as Unknown. A hold whose record is damaged is Gone; the others are still renewed
@@ -159,18 +160,18 @@ type Session interface {
 	Downgrade(ctx context.Context, h Hold) error
 
 	// Reduce lowers the permits of the grant h to n, and grants the others to waiters that fit. The
-	// grant keeps its token, its ID and its lease. A grant that has n permits or fewer keeps them:
-	// so a repeat changes nothing, and a Reduce that arrives after a later one gives no permits
-	// back to the grant (R18). ErrInvalid: n is not from 1 to MaxLimit, or the minimum hold of a
+	// grant keeps its token, its ID and its lease. A grant that has n permits or fewer keeps them. So
+	// a repeat changes nothing, and a Reduce that arrives after a later one gives no permits back to
+	// the grant (R18). ErrInvalid: n is not from 1 to MaxLimit, or the minimum hold of a
 	// grant with more permits is not over. ErrKind: the grant is not one of a semaphore. ErrGone,
 	// ErrTaken as for Release.
 	Reduce(ctx context.Context, h Hold, n int) error
 
 	// Adopt transfers the grant h, which another session took, to this session, and sets its lease
 	// to a full TTL. The grant's request ID becomes id, which belongs to this session and is as
-	// unique as any request's, and its Info becomes info; its token stays. From then on no grant
-	// has the ID h.ID: neither Renew, Release and Cancel of h.ID nor the end of the old session
-	// affect the grant. A repeat with the same h and id succeeds and renews the lease (R5).
+	// unique as any request's, and its Info becomes info; its token stays. From then on no grant has
+	// the ID h.ID: Renew, Release and Cancel of h.ID do not affect the grant, nor does the end of the
+	// old session. A repeat with the same h and id succeeds and renews the lease (R5).
 	// ErrGone, ErrTaken as for Release; ErrInvalid: id is malformed, or belongs to another grant or
 	// place of the name.
 	Adopt(ctx context.Context, h Hold, id, info string) error
@@ -272,16 +273,16 @@ type Reply struct {
 	// name (R3). Zero: not granted.
 	Token uint64
 
-	// Stale is how long before this exchange was sent the proof was sent that the lease counts
-	// from, sleep of the machine included. It is for stores whose leases depend on a session that
-	// Acquire does not renew. Zero: the lease counts from this exchange.
+	// Stale is for stores whose leases depend on a session that Acquire does not renew. The lease
+	// then counts from an earlier proof. Stale is the time from when that proof was sent to when this
+	// exchange was sent, sleep of the machine included. Zero: the lease counts from this exchange.
 	Stale time.Duration
 
 	// Wake yields at most one value at a time: the token of a grant that the store has handed over,
 	// or 0: ask again. The lease of such a grant lasts a full TTL from the store's last answer
-	// about this request (Acquire or Renew), not from the hand-over, so that a dead waiter delays
-	// the queue no longer than its place lasted. The driver discards a late push for an earlier
-	// grant of the ID. Wake is nil when the request does not wait. The driver never blocks on it;
+	// about this request (Acquire or Renew), not from the hand-over. So a dead waiter delays the
+	// queue no longer than its place lasted. The driver discards a late push for an earlier grant of
+	// the ID. Wake is nil when the request does not wait. The driver never blocks on it;
 	// the channel is valid until the next Acquire of the ID, or Cancel.
 	Wake <-chan uint64
 
@@ -292,7 +293,7 @@ type Reply struct {
 	// Ahead is the number of requests before this one in the queue.
 	Ahead int
 
-	// Holder is one of those in the way, when not granted. It may be nil.
+	// Holder is one of the holders in the way, if the request was not granted. It may be nil.
 	Holder *Holder
 }
 
@@ -306,7 +307,7 @@ type Hold struct {
 	Lease time.Duration
 }
 
-// LeaseWithin returns how long a lease is for which asked was asked, in a session with this TTL.
+// LeaseWithin returns how long a lease lasts in a session with this TTL, if its request asks for asked.
 func LeaseWithin(asked, ttl time.Duration) time.Duration {
 	if asked <= 0 || asked > ttl {
 		return ttl
@@ -334,9 +335,9 @@ type Change struct {
 	Retry time.Duration // Waiting: as in Reply
 	Ahead int           // Waiting: as in Reply
 
-	// Missing says that the store has no record of the name of a grant that is Gone: the record was
-	// evicted or deleted, or the store has lost its data. False: the record exists and shows that
-	// the grant has ended, or the store cannot tell.
+	// Missing is for a grant that is Gone. True: the store has no record of its name, because the
+	// record was evicted or deleted, or the store has lost its data. False: the record exists and
+	// shows that the grant has ended, or the store cannot tell.
 	Missing bool
 }
 

@@ -255,16 +255,24 @@ type env struct {
 	renewEvery time.Duration // how often a waiter renews its place
 	expires    bool          // leases expire in the check
 	ctx        context.Context
-	prefix     string // of every name, so that checks use different names
+	cancel     context.CancelFunc // of ctx
+	prefix     string             // of every name, so that checks use different names
 	ids        int
 	healthy    func() driver.Backend // a connection without faults
 }
 
 // begin sets the deadline of the check, because a store may hang.
 func (e *env) begin() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	e.Cleanup(cancel)
-	e.ctx = ctx
+	e.ctx, e.cancel = context.WithTimeout(context.Background(), 5*time.Minute)
+	e.Cleanup(e.cancel)
+}
+
+// spawn runs f beside the check. The check ends e.ctx at its end, and waits for f, which may report
+// errors.
+func (e *env) spawn(f func()) {
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	e.Cleanup(func() { e.cancel(); <-done })
 }
 
 // locksOnly reports whether the store keeps neither semaphores nor latches.

@@ -42,7 +42,7 @@ func (e *env) retrySlow(try func() (slow bool)) {
 			return
 		}
 	}
-	e.Fatalf("a lease of %v was never renewed in time", e.h.TTL)
+	e.Fatalf("the machine was too slow in each try, for a lease of %v", e.h.TTL)
 }
 
 // proof is the age of the last proof of a lease of the harness's TTL.

@@ -123,15 +123,25 @@ func (p *peer) release(h driver.Hold) {
 	}
 }
 
-// renew is a Renew of one hold that must be answered; the zero Change means no change. In a check of
-// expiry it is repeated, as callers do: on a slow machine a session may have no proof of a whole TTL.
+// answered repeats f, as callers do, until the store answers: a slow machine may have lost a
+// connection, or the proof of a session.
+func (e *env) answered(f func() error) (err error) {
+	for end := time.Now().Add(patience); ; time.Sleep(quiet) {
+		err = f()
+		if !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// renew is a Renew of one hold that must be answered; the zero Change means no change.
 func (p *peer) renew(h driver.Hold) driver.Change {
 	p.e.Helper()
-	changes, err := p.Renew(p.e.ctx, []driver.Hold{h})
-	for end := time.Now().Add(patience); p.e.expires && errors.Is(err, driver.ErrUnavailable) && time.Now().Before(end); {
-		time.Sleep(p.e.h.TTL / 10)
+	var changes []driver.Change
+	err := p.e.answered(func() (err error) {
 		changes, err = p.Renew(p.e.ctx, []driver.Hold{h})
-	}
+		return err
+	})
 	if err != nil {
 		p.e.Fatalf("Renew(%q): %v", h.Name, err)
 	}

@@ -188,13 +188,13 @@ var primitives = []check{
 			e.Fatal(err)
 		}
 		got := make(chan *holdfast.Lease, 1)
-		go func() {
+		e.spawn(func() {
 			l, err := second.Campaign(e.ctx)
 			if err != nil {
 				e.Errorf("Campaign: %v", err)
 			}
 			got <- l
-		}()
+		})
 		now, err := second.Leader(e.ctx)
 		if err != nil || now == nil || now.Name != "first" || now.Address != "1.example:1" || now.Term != l.Token() {
 			e.Fatalf("Leader: %+v, %v", now, err)

@@ -299,13 +299,13 @@ var refusals = []check{
 				a, b := e.client(nil), e.client(nil)
 				l, kept := e.lock(a, "x"), e.lock(a, "kept")
 				got := make(chan *holdfast.Lease, 1)
-				go func() {
+				e.spawn(func() {
 					l, err := b.Mutex(e.name("x")).Lock(e.ctx)
 					if err != nil {
 						e.Errorf("Lock: %v", err)
 					}
 					got <- l
-				}()
+				})
 				e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
 				heal := refuse()
 				err := l.Release()

@@ -11,9 +11,9 @@ import (
 // returns then or after the client's own time limit: a Backend does not wait for it. keys, args and
 // calls belong to the caller again when a method has returned.
 //
-// Errors wrap a sentinel of package driver and their cause: for an error reply what ServerError
-// returns, ErrUnavailable if nothing was sent, ErrUncertain if no answer came, ErrClosed after
-// Close.
+// Errors wrap a sentinel of package driver and their cause. For an error reply they are what
+// ServerError returns. Otherwise they are ErrUnavailable if nothing was sent, ErrUncertain if no
+// answer came, and ErrClosed after Close.
 type Conn interface {
 	// Cluster reports whether this leads to a Cluster: several servers, each with the keys of some
 	// hash slots. It sends nothing and never changes.
@@ -51,9 +51,9 @@ type Conn interface {
 	Close() error
 }
 
-// ManySubscriber is an optional interface of a Conn, for a Format: a session then listens to a channel
-// for each name that it waits for, and for those that it has held for a while. Without it, each name
-// that is waited for has a connection, and holders do not listen.
+// ManySubscriber is an optional interface of a Conn, for a Format. With a Format a session listens to
+// a channel for each name that it waits for, and for each that it has held for a while. If the Conn is
+// no ManySubscriber, each name that it waits for needs a connection, and holders do not listen.
 type ManySubscriber interface {
 	// SubscribeMany is Conn.Subscribe or Conn.SubscribeShard for one of many channels. They have no
 	// connections of their own.
@@ -67,8 +67,8 @@ type Channel struct {
 	Message func(payload string) // see Conn.Subscribe
 	Again   func()               // see Conn.Subscribe
 
-	// Waited reports whether anybody waits for messages. If not, it does less harm that a server which is
-	// no primary any more goes on with the subscription, so there are fewer checks of that. nil: always.
+	// Waited reports whether anybody waits for messages; nil: always. If nobody does, a subscription that
+	// stays at a server that is no primary any more does little harm. So the Conn checks that less often.
 	Waited func() bool
 }
 

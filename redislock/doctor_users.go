@@ -49,8 +49,8 @@ const (
 	mayLead    = "do what sentinels do"
 )
 
-// lookAtUsers finds users that could forge a grant for a waiter although they may take no locks,
-// and users that could redirect clients to another server.
+// lookAtUsers finds two kinds of users: those that could forge a grant for a waiter although they may
+// take no locks, and those that could redirect clients to another server.
 func (b *Backend) lookAtUsers(ctx context.Context, asker Asker, f *doctor.Findings) {
 	session, key := "s:doctor", b.prefix+"doctor"
 	channel, publish, subscribe := b.prefix+session, "PUBLISH", "SUBSCRIBE"

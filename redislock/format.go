@@ -13,7 +13,7 @@ import (
 // step. So a name has one holder, whichever library it uses; the queue, the tokens and the
 // descriptions are those of the record.
 //
-// Package redisson has the one that exists.
+// Package redisson has the only Format that exists.
 type Format struct {
 	// Name is what Backend.Name returns.
 	Name string
@@ -38,8 +38,8 @@ type Format struct {
 	// request id of this mode; mode 0: that a latch has reached zero. rw is Request.ReadWrite.
 	Channel func(name, id string, mode driver.Mode, rw bool) string
 
-	// Beat is how often a mutex that waits gives a sign of life, to keep its place in the other library's
-	// queue. 0: never; it has no queue.
+	// Beat is how often a request for a mutex that waits gives a sign of life, to keep its place in the
+	// other library's queue. 0: never; that library has no queue.
 	Beat time.Duration
 }
 

@@ -7,19 +7,21 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// With a Format, a program that uses the other library may end a grant of ours by force, and then
-// says on the name's channel that the name is free. So the session listens for its grants, too, once
-// they are older than listenAfter: shorter holds cost nothing, and whoever forces a lock open has looked at
-// it before. A message raises doubt, and the client asks the store. What can happen:
+// With a Format, a program that uses the other library may end a grant of ours by force. It then
+// announces on the name's channel that the name is free. So the session also subscribes to the
+// channels of its grants, once they are older than listenAfter. Shorter holds cost nothing, and need
+// no subscription: whoever forces a lock open has looked at it before. A message raises doubt, and
+// the client asks the store. What can happen:
 //
 //   - Java forces the lock open, and somebody takes it or not: the message comes after the script, so
-//     the answer to the check says Gone.
-//   - It does so before the subscription stands: one check follows each subscription, also after a
+//     the answer to the check is Gone.
+//   - Java does so before the subscription stands: one check follows each subscription, also after a
 //     lost connection.
-//   - Our own release, or that of an earlier holder, is heard late, when the next grant of the name is
-//     ours: that grant is younger than listenAfter and does not listen yet. The check that begins its
-//     listening comes later and finds it.
-//   - Our own release is heard while the grant listens: the client has given the lease up before.
+//   - The message of our own release, or of an earlier holder's, arrives when the next grant of the
+//     name is ours. That grant is younger than listenAfter and does not listen yet. The check that
+//     begins its listening comes later and finds the grant.
+//   - The message of our own release arrives while the grant listens: the client has given the lease up
+//     before.
 //   - We hand the name on among ourselves: nothing is announced, since the name is never free.
 //   - A reader leaves while others read: Redisson announces only the last one. A downgrade of ours is
 //     announced: one check.

@@ -22,11 +22,11 @@ import (
 //	hf:{3f}:t       string: the floor of the shard's tokens; see common.lua
 //	hf:{3f}:i       zset, all scores 0: the shard's names, for listing
 //	hf:s:SESSION    channel: "<id> <token>" hands a lock over, "<id> 0" means: ask again,
-//	                "<id> w" calls a grant back: somebody waits for it
+//	                "<id> w" calls a grant back, because somebody waits for it
 //	hf:{3f}:s:SESSION
 //	                the same as a sharded channel, in a Cluster, for waiters in that shard
 //
-// The state has fields of fixed width, so that string.sub reads them. Times are readings of the
+// The state has fields of fixed width, so that string.sub can read them. Times are readings of the
 // server's clock in microseconds. Scripts compare a deadline with TIME, and never rely on the
 // expiry of a key: keys live much longer than what they protect.
 //
@@ -41,10 +41,10 @@ import (
 // The record of a place has an n: the number of permits, or for x how many tokens the grant may take.
 // How many it took, all or one, follows from its token: see either in hooks.lua.
 // A length of two digits precedes id and session. In a place in the queue the first character of
-// the session says where it listens in a Cluster: + on the sharded channel, - on the other one, for
-// which PUBLISH does not count all subscribers. In an exclusive grant a ! before the session, and before
-// that character, says that the grant calls its session back. So the scripts of all clients understand each
-// other, also during an upgrade of a Cluster to Redis 7.
+// the session says where the session listens in a Cluster: + on the sharded channel, - on the other
+// one, for which PUBLISH does not count all subscribers. In an exclusive grant a ! in front of that
+// and of the session says that the grant calls its session back. So the scripts of all clients
+// understand each other, also during an upgrade of a Cluster to Redis 7.
 //
 // A key of another type, or a value in no form above, damages its name and no other name. A script
 // for that name then changes nothing and answers this error:

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// Listeners is a script that counts the subscribers to its key, a channel, at the server that takes
-// writes for it. Its argument is NUMSUB, or SHARDNUMSUB for a sharded channel. A Conn uses it to
+// Listeners is a script that counts the subscribers of a channel, at the server that takes writes.
+// Its key is the channel. Its argument is NUMSUB, or SHARDNUMSUB for a sharded channel. A Conn uses it to
 // check that a subscription is at the server that publishes, and not at a replica.
 var Listeners = newScript(join("listeners"))
 

@@ -237,9 +237,9 @@ func (m *membership) script(name, header string) string {
 	return header + join("member") + "\nlocal function answer()" + text + "end\n" + join("member_clock")
 }
 
-// Lead returns how far a proposed token may be ahead of a member's clock. If the clocks differ by less
-// than three quarters of a quarantine, the clock of a server after its quarantine has passed all
-// earlier tokens by the longest block, which it may then give below its clock.
+// Lead returns how far a proposed token may be ahead of a member's clock. Suppose that the clocks differ
+// by less than three quarters of a quarantine. Then after a server's quarantine its clock has passed all
+// earlier tokens, by at least the longest block of tokens: it may give such a block below its clock.
 func Lead(quarantine time.Duration) time.Duration {
 	return quarantine/4 - driver.MaxTokens*time.Microsecond
 }

@@ -18,7 +18,7 @@ const (
 // Renew runs renew.lua for exclusive grants and refresh.lua for all others, batch by batch in one
 // pipeline. A second pipeline runs refresh.lua for the exclusive grants that renew.lua could not
 // prove. In a Cluster a batch keeps to one shard. If its slot is moving, its holds are renewed name
-// by name, and exclusive ones singly: each has one key, which one of the two servers has.
+// by name. Exclusive grants are renewed singly: each has one key, at one of the two servers.
 func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	plain, other, err := s.sort(holds)
 	if err != nil {

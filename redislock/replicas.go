@@ -15,14 +15,14 @@ import (
 // have confirmed it: grants, renewals, adoptions, downgrades, breaks, latch counts. The script and
 // WAIT go together on one connection, because WAIT covers what its own connection has written.
 //
-// Other answers are not confirmed. If a failover forgets a release, a cancellation or a place in
-// the queue, that costs time, never the lock: the old lease expires, or the waiter queues again.
+// Other answers are not confirmed. A failover that forgets a release, a cancellation or a place in
+// the queue costs time, never the lock: the old lease expires, or the waiter queues again.
 //
 // Renewals must be confirmed too. If only the primary knows a renewal, the lease ends earlier at
-// the replica. Once promoted, it would give the lock to the next client while the first still
-// trusts its lease. So a client that is cut off from the replicas together with the primary stops
-// trusting its lease in time. An answer that a grant is gone needs no confirmation: it is always
-// safe to believe.
+// the replica. Once promoted, the replica would give the lock to the next client while the first
+// still trusts its lease. A client that is cut off from the replicas together with the primary gets
+// no confirmation, so it stops trusting its lease in time. An answer that a grant is gone needs no
+// confirmation: it is always safe to believe.
 
 const (
 	defaultWait = 500 * time.Millisecond // for replicas, or a quarter of the TTL if that is shorter

@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// subscriptions are the subscriptions of a session in a Cluster. For each shard in which the
-// session waits there is one to the sharded channel, at the server of the shard, so that a script
-// there can count its subscribers. If servers have no sharded channels (before Redis 7), one
-// subscription to the session's channel serves all shards: all servers forward its messages.
+// subscriptions are the subscriptions of a session in a Cluster. The session has one for each shard
+// in which it waits: to a sharded channel, at the server of the shard. So a script there can count
+// the channel's subscribers. If servers have no sharded channels (before Redis 7), one subscription
+// to the session's channel serves all shards: all servers forward its messages.
 type subscriptions struct {
 	in  *session
 	ctx context.Context // of what is under way; ends with close

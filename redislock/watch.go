@@ -12,9 +12,9 @@ import (
 // Tracker is a Conn that can report changed keys, with client tracking in broadcast mode (Redis 6).
 // Scripts do nothing for that, and servers without a tracking client remember no keys.
 type Tracker interface {
-	// Track calls changed with "" as soon as it would hear of the next change, and then with every
-	// changed key that begins with prefix, or with "" for any. It returns when ctx ends, or when it
-	// can hear no more. The error is final (driver.IsFinal) if the servers, the user's permissions
+	// Track calls changed with "" as soon as no further change can escape it. Then it calls changed
+	// with every changed key that begins with prefix; "" stands for any key. It returns when ctx ends,
+	// or when it can learn of no more changes. The error is final (driver.IsFinal) if the servers, the user's permissions
 	// or the client do not allow tracking. changed must not block.
 	Track(ctx context.Context, prefix string, changed func(key string)) error
 }

@@ -34,10 +34,10 @@ go vet $race $packages # with the flags of the tests, so nothing is built twice
 GOFLAGS="$GOFLAGS $race" "$tools/staticcheck" $packages >"$tools/staticcheck.log" 2>&1 &
 linter=$!
 
-# Packages run in parallel, since tests often wait for clocks and servers. More than four wait for each
-# other on a slow machine, while the clocks of their tests go on. The race detector runs
-# where goroutines of the library share memory; the other packages read text, or run programs. Tests
-# of steps send one request after another. scripts/deep.sh runs them with the race detector, too.
+# Packages run in parallel, since tests often wait for clocks and servers: four at a time, and two
+# while other programs use the machine, too. The race detector runs where goroutines of the library
+# share memory; the other packages read text, or run programs. Tests of steps send one request
+# after another; scripts/deep.sh runs them with the race detector, too.
 failed=0
 GOGC="$collect" "$tools/testrun" -jobs 4 \
 	-norace '/(model|interop(/redisson)?|examples|cmd/holdfast(/(lab|mutant|internal/browser))?|internal/(archtest|doctest|testenv|testrun)|open|tests/(fence|release|testenv))$' \

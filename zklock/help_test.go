@@ -252,6 +252,14 @@ func answered(t testing.TB, f func(ctx context.Context) error) error {
 	}
 }
 
+// setLimit is SetLimit, repeated until the store answers.
+func setLimit(t testing.TB, b interface {
+	SetLimit(ctx context.Context, name string, limit int) error
+}, name string, limit int) {
+	t.Helper()
+	must(t, "SetLimit "+name, answered(t, func(ctx context.Context) error { return b.SetLimit(ctx, name, limit) }))
+}
+
 // client returns a client of package holdfast.
 func client(t testing.TB, cfg zklock.Config, ttl time.Duration) *holdfast.Client {
 	t.Helper()

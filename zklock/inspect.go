@@ -185,7 +185,13 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		return r, err
 	}
 	if r.Kind == driver.Semaphore {
-		limit, _, err := l.limit(ctx, dir+"/"+leasesDir)
+		var limit int
+		var err error
+		if len(leases) == 0 && len(waits) > 0 { // the servers may have deleted the folder of the permits
+			limit, err = l.limitOfWaiters(ctx, dir, waits[0].path)
+		} else {
+			limit, _, err = l.limit(ctx, dir+"/"+leasesDir)
+		}
 		if err != nil {
 			return r, err
 		}

@@ -267,13 +267,13 @@ func TestLimitLoweredBeforeTheFirstPermits(t *testing.T) {
 					must(t, "delete", err)
 				}
 			}
-			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
+			setLimit(t, a, name, 2)
 			proceed()
 			reply := <-replies
 			if reply.Token != 0 {
 				t.Fatal("granted 3 permits of a limit of 2")
 			}
-			must(t, "SetLimit", a.SetLimit(within(t), name, 3))
+			setLimit(t, a, name, 3)
 			b.release(b.woken(r, reply))
 		})
 	}
@@ -309,7 +309,7 @@ func TestLimitLoweredWhileItIsRead(t *testing.T) {
 				replies <- reply
 			}()
 			<-stopped
-			must(t, "SetLimit", a.SetLimit(within(t), c.name, 2))
+			setLimit(t, a, c.name, 2)
 			proceed()
 			if reply := <-replies; reply.Token != 0 {
 				t.Errorf("granted %d permits, with %d in use of a limit of 2", r.N, c.held)

@@ -82,9 +82,9 @@ func (l *link) setLimitOf(ctx context.Context, dir string) (int, error) {
 }
 
 // limitOfWaiters returns the limit in use while nobody has a permit, 0 if none is known. What is
-// older than the first waiter is of an earlier use.
-func (e *entry) limitOfWaiters(ctx context.Context, first node) (limit int, err error) {
-	nodes, _ := e.s.l.GetAll(ctx, nil, e.path(first), e.dir+"/"+leasesDir, e.dir+"/"+locksDir)
+// older than the node of the first waiter is of an earlier use.
+func (l *link) limitOfWaiters(ctx context.Context, dir, first string) (limit int, err error) {
+	nodes, _ := l.GetAll(ctx, nil, first, dir+"/"+leasesDir, dir+"/"+locksDir)
 	for i, n := range nodes {
 		switch {
 		case errors.Is(n.Err, zk.ErrNoNode):

@@ -36,7 +36,7 @@ func TestLimitOfWaitersOnly(t *testing.T) {
 	h := a.get(a.permits("s", 1, 3))
 	w := a.permits("s", 3, 3)
 	a.refused(w)
-	must(t, "SetLimit", a.SetLimit(within(t), "s", 2))
+	setLimit(t, a, "s", 2)
 	a.release(h)
 	a.refused(w)
 	_, err := b.Acquire(within(t), once(b.permits("s", 3, 3)))

@@ -2,9 +2,11 @@ package zklock_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/internal/zk"
 	"github.com/holdfast-lock/holdfast/zklock"
 )
@@ -47,7 +49,7 @@ func TestLateLimits(t *testing.T) {
 
 	step, err = zklock.LateLatch(within(t), p.Session, "limit")
 	must(t, "SetCount", err)
-	must(t, "SetLimit", b.SetLimit(within(t), "limit", 2))
+	setLimit(t, b, "limit", 2)
 	wants(t, "a latch beside a limit", step(), zk.ErrNodeExists)
 	if r := p.inspect("limit"); r.Kind != driver.Semaphore || !r.Set {
 		t.Errorf("%+v; want a limit that is set", r)
@@ -61,7 +63,7 @@ func TestLateRemovalOfALimit(t *testing.T) {
 	_, cfg := common(t)
 	b, p := backend(t, cfg), newPeer(t, cfg)
 	for _, what := range []string{"held", "waited for", "set again"} {
-		must(t, "SetLimit", b.SetLimit(within(t), what, 8))
+		setLimit(t, b, what, 8)
 		if what == "waited for" {
 			p.refused(p.permits(what, 9, 0))
 		} else {
@@ -70,9 +72,9 @@ func TestLateRemovalOfALimit(t *testing.T) {
 		step, err := zklock.LateRemoval(within(t), b, what)
 		must(t, "removal", err)
 		if what == "set again" {
-			must(t, "SetLimit", p.SetLimit(within(t), what, 0))
+			setLimit(t, p, what, 0)
 		}
-		must(t, "SetLimit", p.SetLimit(within(t), what, 2))
+		setLimit(t, p, what, 2)
 		// The server may have removed the empty folder of the queue.
 		if err := step(); !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
 			t.Errorf("%s: a late removal: %v; want another version, or no folder", what, err)
@@ -80,9 +82,31 @@ func TestLateRemovalOfALimit(t *testing.T) {
 		if r := p.inspect(what); r.Limit != 2 || !r.Set {
 			t.Errorf("%s: %+v; want the limit of 2 that is set", what, r)
 		}
-		must(t, "removal", b.SetLimit(within(t), what, 0))
+		setLimit(t, b, what, 0)
 		if r := p.inspect(what); r.Limit != 2 || r.Set {
 			t.Errorf("%s: %+v; want the limit of 2 in use", what, r)
 		}
+	}
+}
+
+// Somebody waits for more permits than there are, and nobody has any. The servers then delete the
+// folder of the permits, which has the limit in use, and the waiter, which writes it again, is slow.
+func TestLimitWithoutItsFolder(t *testing.T) {
+	t.Parallel()
+	server, cfg := common(t)
+	proxy := testenv.Proxy(t, server.Addr)
+	b, p := backend(t, cfg), newPeer(t, through(cfg, proxy))
+	setLimit(t, b, "x", 8)
+	p.refused(p.permits("x", 9, 0))
+	setLimit(t, b, "x", 2)
+	setLimit(t, b, "x", 0)
+	proxy.Hole()
+	folder, tree := cfg.Root+"/x/leases", newTree(t, server.Addr)
+	until(t, "the folder of the permits is deleted", func() bool {
+		return !slices.Contains(tree.nodes(cfg.Root+"/x"), folder)
+	})
+	r, err := b.Inspect(within(t), "x")
+	if err != nil || r.Limit != 2 || r.Set || r.Waiting != 1 {
+		t.Errorf("%+v, %v; want the limit of 2 in use", r, err)
 	}
 }

@@ -89,7 +89,7 @@ func (e *entry) probePermits(ctx context.Context, all []zk.Listing) (reply drive
 	switch {
 	case set != 0:
 	case len(sem.leases) == 0:
-		limit, err = e.limitOfWaiters(ctx, sem.queue[0])
+		limit, err = e.s.l.limitOfWaiters(ctx, e.dir, e.path(sem.queue[0]))
 	case !swept:
 		limit, _, err = e.s.l.limit(ctx, e.dir+"/"+leasesDir)
 	}
@@ -169,7 +169,7 @@ func (e *entry) evaluatePermits(ctx context.Context, all []zk.Listing, wait bool
 	}
 	if ahead > 0 {
 		if !e.checked {
-			e.limit, err = e.limitOfWaiters(ctx, sem.queue[0])
+			e.limit, err = e.s.l.limitOfWaiters(ctx, e.dir, e.path(sem.queue[0]))
 			if err == nil {
 				err = e.sameLimit(e.limit, 0)
 			}

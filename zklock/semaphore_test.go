@@ -97,7 +97,7 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 		t.Errorf("at most %d permits in use, without the keeper's, of %d", m, full)
 	}
 	keeper.release(h)
-	must(t, "removal of the limit", operator.SetLimit(within(t), "s", 0))
+	setLimit(t, operator, "s", 0)
 	z.empty(cfg.Root + "/s")
 }
 
@@ -111,7 +111,7 @@ func TestLimitLoweredBelowRequest(t *testing.T) {
 	h := a.get(a.permits("s", 1, 3))
 	r := b.permits("s", 3, 3)
 	reply := b.refused(r)
-	must(t, "SetLimit", a.SetLimit(within(t), "s", 2))
+	setLimit(t, a, "s", 2)
 	a.release(h)
 	before := time.Now()
 	// The servers have deleted empty folders several times.
@@ -128,7 +128,7 @@ func TestLimitLoweredBelowRequest(t *testing.T) {
 		}
 		return len(z.children(cfg.Root+"/s")) == 2
 	})
-	must(t, "SetLimit", a.SetLimit(within(t), "s", 4))
+	setLimit(t, a, "s", 4)
 	g := b.woken(r, reply)
 	a.release(a.get(once(a.permits("s", 1, 4))))
 	if rec := a.inspect("s"); rec.Limit != 4 {
@@ -277,7 +277,7 @@ func TestLimitSetWhileWaiting(t *testing.T) {
 			reply = b.refused(r)
 			return b.inspect(r.Name).Limit == r.N-1
 		})
-		must(t, "SetLimit", b.SetLimit(within(t), r.Name, r.N))
+		setLimit(t, b, r.Name, r.N)
 		b.release(b.woken(r, reply))
 	}
 	for _, name := range []string{"there", "deleted"} {
@@ -286,7 +286,7 @@ func TestLimitSetWhileWaiting(t *testing.T) {
 			h := a.get(a.permits(name, 3, 3))
 			r := b.permits(name, 3, 3)
 			b.refused(r)
-			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
+			setLimit(t, a, name, 2)
 			a.release(h)
 			if name == "deleted" {
 				reap(name)
@@ -299,12 +299,12 @@ func TestLimitSetWhileWaiting(t *testing.T) {
 			h := a.get(a.permits(name, 3, 3))
 			first := a.permits(name, 3, 3)
 			a.refused(first)
-			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
+			setLimit(t, a, name, 2)
 			a.release(h)
 			a.refused(first) // and no permit is in use
 			r := b.permits(name, 2, 2)
 			b.refused(r)
-			must(t, "SetLimit", a.SetLimit(within(t), name, 1))
+			setLimit(t, a, name, 1)
 			must(t, "Cancel", a.Cancel(within(t), name, first.ID))
 			if name == "new-deleted" {
 				reap(name)

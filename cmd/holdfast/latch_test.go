@@ -67,7 +67,7 @@ func TestLatch(t *testing.T) {
 func TestLatchRemove(t *testing.T) {
 	onStores(t, "zookeeper", func(b *bench) {
 		b.want(0, "latch", "set", "built", "1")
-		waiter := b.start("--ttl", "1s", "latch", "wait", "built")
+		waiter := b.start("latch", "wait", "built")
 		b.until("a message", func() bool { return waiter.err.String() == "waiting for built: 1 left\n" })
 		if out, _ := b.want(0, "latch", "rm", "built"); out != "removed: built\n" {
 			b.Error(out)

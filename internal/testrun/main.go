@@ -5,10 +5,11 @@
 //	        [-json FILE] MODULE...
 //	testrun -deep MINUTES FILE
 //
-// A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so packages
-// run in parallel, the longest first. Packages that match -alone run after the others, one at a
-// time: they use all processors. Packages that match -norace are built without the race detector,
-// and with the settings of a release, so that they and the released program share the build cache.
+// A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so N packages
+// run in parallel, and two while the machine is busy. The longest begin. Packages that match -alone
+// run after the others, one at a time: they use all processors. Packages that match -norace are
+// built without the race detector, and with the settings of a release, so that they and the
+// released program share the build cache.
 // The same is true of tests that match -steps (PACKAGE.TEST): they send one request after another,
 // so the race detector doubles their time and has nothing to find.
 //
@@ -27,8 +28,11 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,8 +40,12 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// attempts is how often a timed test runs at most.
-const attempts = 3
+// attempts is how often a timed test runs at most. Before it is repeated, a busy machine gets some
+// time to become less busy.
+const (
+	attempts     = 3
+	mostPatience = 2 * time.Minute
+)
 
 // run is the command. It returns 0 if all tests passed, 1 if not, 2 for wrong arguments.
 func run(args []string, stdout, stderr io.Writer) int {
@@ -66,7 +74,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if *minutes > 0 {
 		return deep(suites, *minutes, f.Arg(0), stdout)
 	}
-	r := &runner{out: stdout, flags: strings.Fields(*flags), record: io.Discard, began: time.Now()}
+	r := &runner{out: stdout, flags: strings.Fields(*flags), record: io.Discard, began: time.Now(),
+		busy: busy, pause: 2 * time.Second}
 	if *record != "" {
 		w, err := os.Create(*record)
 		if err != nil {
@@ -119,6 +128,8 @@ type runner struct {
 	record   io.Writer // of the events
 	programs string    // the folder of test programs for repeated tests
 	began    time.Time
+	busy     func() bool   // the machine is
+	pause    time.Duration // until busy is asked again
 
 	mu      sync.Mutex
 	results []result
@@ -131,26 +142,39 @@ type late struct {
 	result
 }
 
-// phase runs do on the packages, jobs at a time.
+// phase runs do on the packages, jobs at a time, or two while the machine is busy.
 func (r *runner) phase(name string, packages []pkg, jobs int, do func(*runner, pkg)) {
 	if len(packages) == 0 {
 		return
 	}
 	fmt.Fprintf(r.out, "== %s: %d packages\n", name, len(packages))
-	queue := make(chan pkg)
+	var taken atomic.Int64
 	var all sync.WaitGroup
-	for range min(jobs, len(packages)) {
+	for i := range min(jobs, len(packages)) {
 		all.Go(func() {
-			for p := range queue {
-				do(r, p)
+			for {
+				for i >= 2 && r.busy() && int(taken.Load()) < len(packages) {
+					time.Sleep(r.pause)
+				}
+				n := int(taken.Add(1)) - 1
+				if n >= len(packages) {
+					return
+				}
+				do(r, packages[n])
 			}
 		})
 	}
-	for _, p := range packages {
-		queue <- p
-	}
-	close(queue)
 	all.Wait()
+}
+
+// busy reports whether other programs use the machine, too: more of its threads want a processor
+// than four packages of this command need. More packages would then only wait for each other,
+// while the clocks of their tests go on.
+func busy() bool {
+	text, err := os.ReadFile("/proc/loadavg") // of the last minute; systems other than Linux have none
+	first, _, _ := strings.Cut(string(text), " ")
+	load, errLoad := strconv.ParseFloat(first, 64)
+	return err == nil && errLoad == nil && load > float64(5*runtime.NumCPU())
 }
 
 // once runs the tests of a package that are not timed.
@@ -178,11 +202,15 @@ func (r *runner) timed(p pkg) {
 	r.late = append(r.late, late{p, res})
 }
 
-// again repeats the timed tests that failed, while nothing else runs.
+// again repeats the timed tests that failed, while nothing else runs: neither other tests nor, if
+// they end soon, other programs.
 func (r *runner) again() {
 	for _, l := range r.late {
 		res := l.result
 		for n := 1; n < attempts && res.repeatable(); n++ {
+			for end := time.Now().Add(mostPatience); r.busy() && time.Now().Before(end); {
+				time.Sleep(r.pause)
+			}
 			fmt.Fprintf(r.out, "again: %s: %s\n", l.pkg.path, strings.Join(res.failed(), " "))
 			next := r.testAgain(l.pkg, "^("+strings.Join(res.failed(), "|")+")$")
 			next.repeated = append(res.repeated, res.failed()...)

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -197,6 +203,55 @@ func TestOnlyTimedIsRepeated(t *testing.T) {
 	if n := strings.Count(string(events), `"Action":"fail","Package":"example/a","Test":"TestTimedOnce"`); err != nil ||
 		n != 1 {
 		t.Errorf("%d failures on record, %v; want 1", n, err)
+	}
+}
+
+// All packages run, two at a time while the machine is busy, and as many as asked for when it is not.
+func TestPhase(t *testing.T) {
+	for _, busy := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			running, most := 0, 0
+			seen := map[string]int{}
+			r := &runner{out: io.Discard, busy: func() bool { return busy }, pause: time.Second}
+			r.phase("x", []pkg{{path: "a"}, {path: "b"}, {path: "c"}, {path: "d"}, {path: "e"}}, 4, func(_ *runner, p pkg) {
+				mu.Lock()
+				running++
+				most = max(most, running)
+				seen[p.path]++
+				mu.Unlock()
+				time.Sleep(time.Minute)
+				mu.Lock()
+				running--
+				mu.Unlock()
+			})
+			want := 4
+			if busy {
+				want = 2
+			}
+			if most != want || len(seen) != 5 || slices.Max(slices.Collect(maps.Values(seen))) != 1 {
+				t.Errorf("busy: %v: %d at a time, %v; want %d, each once", busy, most, seen, want)
+			}
+		})
+	}
+}
+
+// A timed test is repeated when the machine is less busy, and after a while on a busy one as well.
+func TestAgainOnABusyMachine(t *testing.T) {
+	dir := t.TempDir() // has no test program, and is no module: go test fails at once
+	for busyFor, want := range map[time.Duration]time.Duration{
+		0: 0, time.Minute: time.Minute, time.Hour: mostPatience,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			r := &runner{out: io.Discard, programs: dir, record: io.Discard, pause: time.Second,
+				busy: func() bool { return time.Since(began) < busyFor },
+				late: []late{{pkg{module: dir, path: "x"}, result{tests: []test{{name: "TestTimedX", verdict: "fail"}}}}}}
+			r.again()
+			if took := time.Since(began); took != want || len(r.results) != 1 {
+				t.Errorf("busy for %v: repeated after %v, %d results; want %v and 1", busyFor, took, len(r.results), want)
+			}
+		})
 	}
 }
 

@@ -28,7 +28,7 @@ func TestAdoptedReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.everywhere(t, name, 1)
+		g.everywhere(t, name, func() {}) // the client renews
 		ways[2].Refuse()
 		if err := l.Downgrade(); err != nil {
 			t.Fatalf("Downgrade: %v", err)

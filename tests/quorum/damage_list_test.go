@@ -13,8 +13,8 @@ func TestListOneDamaged(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute)
 	a := open(t, g.backend(g.addrs()), "a", time.Minute)
-	get(t, a, try("x", "a-x"))
-	g.everywhere(t, "x", 1)
+	h := get(t, a, try("x", "a-x"))
+	g.everywhere(t, "x", renewals(t, a, h))
 	retype(t, g.servers[1], g.record("x"))
 	back := g.backend(g.addrs())
 	if _, err := back.Inspect(within(t), "x"); err != nil { // connects to all

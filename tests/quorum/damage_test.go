@@ -40,15 +40,7 @@ func TestOneDamaged(t *testing.T) {
 	a, b := open(t, g.backend(g.addrs()), "a", time.Minute), open(t, g.backend(g.addrs()), "b", time.Minute)
 	other := get(t, a, try("y", "a-y"))
 	h := get(t, a, try("x", "a-x"))
-	for i := range g.servers { // by then all have it
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if r, err := member(t, g, i).Inspect(within(t), "x"); err == nil && len(r.Holders) == 1 {
-				break
-			} else if time.Now().After(end) {
-				t.Fatalf("server %d: %+v, %v", i+1, r, err)
-			}
-		}
-	}
+	g.everywhere(t, "x", renewals(t, a, other, h))
 	retype(t, g.servers[1], g.record("x"))
 
 	if changes, err := a.Renew(within(t), []driver.Hold{other, h}); err != nil || len(changes) != 0 {

@@ -19,7 +19,7 @@ func TestDowngradeMissedByOne(t *testing.T) {
 			ways := g.proxies()
 			a, b := open(t, g.backend(ways.addrs()), "a", time.Minute), open(t, g.backend(g.addrs()), "b", time.Minute)
 			h := get(t, a, try("x", "a-x"))
-			g.everywhere(t, "x", 1)
+			g.everywhere(t, "x", renewals(t, a, h))
 			heal := misses[how](g, ways)
 			if err := a.Downgrade(within(t), h); err != nil {
 				t.Fatalf("Downgrade: %v", err)

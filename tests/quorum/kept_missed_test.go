@@ -23,7 +23,7 @@ func TestKeptMissedByOne(t *testing.T) {
 			r := try("x", "a-x")
 			r.MinHold = minimum
 			h := get(t, a, r)
-			g.everywhere(t, "x", 1)
+			g.everywhere(t, "x", renewals(t, a, h))
 			heal := misses[how](g, ways)
 			if err := a.Release(within(t), h, 0); err != nil {
 				t.Fatalf("Release: %v", err)

@@ -75,7 +75,7 @@ func TestSoak(t *testing.T) {
 			before := countOf(b, keys)
 			soak(t, c, grants/part, cancels/part)
 			after := before
-			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				if after = countOf(b, keys); after.within(before) {
 					break
 				}
@@ -150,7 +150,9 @@ func soak(t *testing.T, c *holdfast.Client, grants, cancels int) {
 					t.Error(err)
 					return
 				}
-				if err := l.Release(); err != nil {
+				// On a busy disk an answer may take longer than a call. The client then repeats the release.
+				if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrUncertain) &&
+					!errors.Is(err, holdfast.ErrUnavailable) {
 					t.Error(err)
 					return
 				}

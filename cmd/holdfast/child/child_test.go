@@ -99,11 +99,12 @@ func TestRunEndsInTime(t *testing.T) {
 			cmd := command(t, "sh", "-c", c.script)
 			ready := filepath.Join(t.TempDir(), "ready")
 			cmd.Env = append(cmd.Env, "READY="+ready)
-			begin := guard.Now()
+			begin := guard.Never
 			cmd.Left = func() time.Duration {
 				if _, err := os.Stat(ready); err != nil && c.want == syscall.SIGKILL {
-					begin = guard.Now() // the script does not ignore TERM yet
+					return time.Minute // the script does not ignore TERM yet
 				}
+				begin = min(begin, guard.Now())
 				return begin + ask + c.killAfter - guard.Now()
 			}
 			cmd.KillAfter = c.killAfter

@@ -20,7 +20,7 @@ const (
 	// maxOthers bounds Others.
 	maxOthers = 128
 
-	// Pause is how often a Server with waiters looks for what it was not told.
+	// Pause is how often a Server with waiters looks at the SQL server for grants without a message.
 	Pause = time.Second
 
 	// fresh is how long a listing of the folder is used. coarse is the resolution of a folder's time: a
@@ -56,9 +56,9 @@ type Socket struct {
 // Dir returns the folder of this user's sockets.
 func Dir() string { return filepath.Join(host.OwnDir(), fmt.Sprintf("holdfast-%d-sql", os.Geteuid())) }
 
-// New returns the Socket of the Server with this ID. Only Servers of the same kind know each other.
-// heard is called with each message, and must not keep it. look is called every Pause, for as long as
-// it returns true, from Listen on. It may take long: messages are heard meanwhile.
+// New returns the Socket of the Server with this ID. Only Servers of the same kind (of SQL server)
+// know each other. heard is called with each message, and must not keep it. From Listen on, look is
+// called every Pause for as long as it returns true. It may take long: messages arrive meanwhile.
 func New(dir, kind, id string, heard func([]byte), look func() (waiting bool)) *Socket {
 	s := &Socket{dir: dir, kind: kind + "-", id: id, heard: heard, look: look}
 	s.closed = !host.Push || len(s.path(id)) > host.MaxPath
@@ -165,8 +165,8 @@ func (s *Socket) lookAgain(bell *host.Bell) {
 	})
 }
 
-// Others returns Servers that listen on this host, but for this one. It may lack some, and may have
-// some that have just ended.
+// Others returns the other Servers that listen on this host. It may lack some, and may have some that
+// have just ended.
 func (s *Socket) Others() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,8 +194,8 @@ func (s *Socket) Others() []string {
 	return s.others
 }
 
-// isID reports whether a Server can have this ID. Others go into statements, and a file may have any
-// name.
+// isID reports whether a Server can have this ID. The IDs that Others returns go into statements, and
+// a file may have any name.
 func isID(id string) bool {
 	return id != "" && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
