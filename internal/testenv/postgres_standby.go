@@ -26,7 +26,8 @@ func PostgresStandby(t testing.TB, primary *PostgresServer, settings ...string) 
 	host, port, _ := net.SplitHostPort(p.Addr)
 	p.argv = []string{primary.argv[0], "-D", a.Path("data")}
 	p.argv = append(p.argv, postgres.Settings(append([]string{"listen_addresses=" + host, "port=" + port,
-		"unix_socket_directories=" + a.Dir, "fsync=off", "shared_buffers=32MB", "max_connections=200"}, settings...)...)...)
+		"unix_socket_directories=" + a.Dir, "fsync=off", "shared_buffers=32MB", "max_connections=200",
+		"dynamic_shared_memory_type=mmap"}, settings...)...)...)
 	t.Cleanup(p.Kill)
 	p.Start()
 	return p
