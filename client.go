@@ -128,7 +128,6 @@ type Client struct {
 	idleCohorts []*cohort
 	stickies    map[string][]*cohort // those of Sticky, by name
 	readers     map[string][]*cohort // those of readers, by name
-	paces       map[string]*pace     // of names that were taken often, by Sticky
 	fulls       int                  // how often keepFull has kept a cohort since it dropped some
 	awake       awake
 	wakeAt      time.Duration // when the watcher looks next
@@ -232,8 +231,8 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		doubts: doubts{wake: make(chan struct{}, 1)}, waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},
 		offers:   map[*Lease]*offer{}, cohorts: map[cohortKey]*cohort{}, stickies: map[string][]*cohort{},
-		readers: map[string][]*cohort{}, paces: map[string]*pace{},
-		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
+		readers: map[string][]*cohort{},
+		work:    workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 		explaining: make(chan struct{}, maxExplaining),
 	}
 	c.history.c, c.history.keep = c, cfg.History

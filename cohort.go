@@ -67,7 +67,7 @@ const (
 
 // moreTokens is how many tokens more than the last grant has used the next one asks for. Tokens of
 // many stores are microseconds of a clock. An exchange takes longer than that many, so tokens do not
-// run ahead of the clock.
+// run ahead of the clock. Sticky asks for more, and its stores bound that.
 const moreTokens = 64
 
 // cohortOf returns the cohort in which l may get its lock; nil: l is on its own, as with permits, Fair,
@@ -190,12 +190,6 @@ func (l *Lease) askForBlock() {
 			l.req.Tokens += k.passes
 		}
 		l.req.Tokens = min(l.req.Tokens, driver.MaxCallBackTokens)
-		if now := c.coarseNow(); k.pace != nil || l.req.Tokens > moreTokens {
-			if k.pace == nil {
-				k.pace = c.paceOf(k.key.name, now)
-			}
-			l.req.Tokens = k.pace.block(l.req.Tokens, now)
-		}
 	}
 	l.req.Info = k.key.info
 	c.mu.Unlock()
@@ -210,7 +204,7 @@ func (l *Lease) askForBlock() {
 
 // startGrant notes that the store has granted l under token. Called with c.mu held.
 func (l *Lease) startGrant(token uint64, now time.Duration) {
-	l.grantToken, l.token = token, token-uint64(l.req.Block()-1)
+	l.grantToken, l.token = token, token-uint64(l.req.Granted(token, l.c.backend.Kinds())-1)
 	if k := l.cohort; k != nil {
 		l.asks = false
 		k.asking, k.current, k.next, k.last, k.began, k.passes = false, l, l.token+1, token, now, 0

@@ -12,6 +12,9 @@ func TestPassesExclude(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newCrowd(seed)
+			if seed%2 == 1 {
+				w.bound(t)
+			}
 			users := []user{
 				{client(t, w, &holdfast.Config{Passes: 5}), nil}, {client(t, w, nil), nil},
 				{client(t, w, &holdfast.Config{Passes: -1}), nil},

@@ -129,7 +129,7 @@ func (w *nameWatch) readAll(ctx context.Context) error {
 		for i := range list {
 			delete(missing, list[i].Name)
 			if err == nil {
-				err = w.compare(record(list[i]))
+				err = w.compare(w.c.record(list[i]))
 			}
 		}
 		if err != nil {
@@ -150,7 +150,7 @@ func (w *nameWatch) readNames(ctx context.Context, names []string) error {
 			read, err = w.c.store.Inspect(ctx, name)
 			return err
 		})
-		r := record(read)
+		r := w.c.record(read)
 		if errors.Is(err, ErrDamaged) {
 			r, err = damagedRecord(name, err), nil
 		}

@@ -43,8 +43,8 @@ type Holder struct {
 
 	// Local is how many more calls of the same client waited for the lock when this one asked for it.
 	// They may get it from each other, without an exchange with the store: see Config.Passes. Tokens is
-	// how many fencing tokens that takes; 1 without it. Token is the largest of them, and a lease has it
-	// or one just below it.
+	// how many fencing tokens the grant has for that, or how many a waiter asks for; 1 without it. Token
+	// is the largest of them, and a lease has it or one just below it.
 	Local, Tokens int
 
 	// MaxHold is the MaxHold that the grant was asked for with, as its client says; 0: none. The store
@@ -139,7 +139,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 	if err != nil {
 		return Record{}, &Error{Op: "inspect", Name: name, Err: explain(ctx, err)}
 	}
-	return record(r), nil
+	return c.record(r), nil
 }
 
 func (c *Client) inspect(ctx context.Context, name string) (r driver.Record, err error) {
@@ -170,7 +170,7 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 				return
 			}
 			for _, r := range list {
-				if !yield(record(r), nil) {
+				if !yield(c.record(r), nil) {
 					return
 				}
 			}
@@ -210,29 +210,30 @@ func (c *Client) checkName(name string) error {
 	return driver.CheckName(name)
 }
 
-func record(r driver.Record) Record {
+func (c *Client) record(r driver.Record) Record {
 	out := Record{Name: r.Name, Limit: r.Limit, LimitSet: r.Set, Count: r.Count, Token: r.Token, Waiting: r.Waiting,
 		Damaged: r.Damaged}
 	out.Kind = [...]string{"", "lock", "semaphore", "latch"}[r.Kind]
 	for i := range r.Holders {
-		out.Holders = append(out.Holders, *holder(&r.Holders[i]))
+		out.Holders = append(out.Holders, *c.holder(&r.Holders[i]))
 	}
 	for i := range r.Waiters {
-		out.Waiters = append(out.Waiters, *holder(&r.Waiters[i]))
+		out.Waiters = append(out.Waiters, *c.holder(&r.Waiters[i]))
 	}
 	return out
 }
 
-func holder(h *driver.Holder) *Holder {
+func (c *Client) holder(h *driver.Holder) *Holder {
 	if h == nil {
 		return nil
 	}
 	i := driver.ParseInfo(h.Info)
+	asked := driver.Request{Tokens: i.Tokens}
 	return &Holder{
 		Host: i.Host, PID: i.PID, User: i.User, Program: i.Program, Note: i.Note, Labels: i.Labels,
-		Command: i.Command, Local: i.Local, Tokens: max(i.Tokens, 1), Lease: millis(i.LeaseMS), MaxHold: millis(i.HoldMS),
-		Sticky: millis(i.StickyMS),
-		ID:     h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
+		Command: i.Command, Local: i.Local, Tokens: asked.Granted(h.Token, c.backend.Kinds()), Lease: millis(i.LeaseMS),
+		MaxHold: millis(i.HoldMS), Sticky: millis(i.StickyMS),
+		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
 		Undated: h.Age == 0 && i.Host == "" && i.PID == 0,
 	}
@@ -249,7 +250,7 @@ func millis(n int64) time.Duration {
 // lastHolder returns the last holder that the store has named. How long it has held the lock, and for
 // how long it is kept, count from then.
 func (a *attempt) lastHolder() *Holder {
-	h := holder(a.holder)
+	h := a.l.c.holder(a.holder)
 	if h != nil {
 		ago := a.l.c.coarseNow() - a.named
 		h.Since, h.Left = h.Since.Add(-ago), max(h.Left-ago, 0)

@@ -28,7 +28,7 @@ import (
 func (c *Client) InTx(ctx context.Context, tx any, name string, opts ...Option) (ticketText string, err error) {
 	const op = "lock in a transaction"
 	fail := func(err error, h *driver.Holder) (string, error) {
-		return "", &Error{Op: op, Name: name, Holder: holder(h), Err: err}
+		return "", &Error{Op: op, Name: name, Holder: c.holder(h), Err: err}
 	}
 	if err := c.usable(); err != nil {
 		return fail(err, nil)

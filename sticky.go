@@ -39,7 +39,6 @@ type sticky struct {
 	looksAt    time.Duration // when it ends then
 	leaving    *task         // releases the idle grant, which nobody has taken for d; the first of the line asks after it
 	released   *Error        // why leases end whose grant becomes idle; all of them share it
-	pace       *pace         // of the name; nil until a large block is asked for
 }
 
 // maxFull is how many unused cohorts a client keeps at most, so that their next grant has a block of the
@@ -88,11 +87,6 @@ func (c *Client) startFree(l *Lease, o *options, token uint64, proof time.Durati
 		return c.startLease(l, o, token, proof)
 	}
 	l.kept = freeGrant
-	c.mu.Lock()
-	if k := l.cohort; k != nil && k.pace != nil {
-		k.pace.granted(token, proof)
-	}
-	c.mu.Unlock()
 	started := c.startLease(l, o, token, proof)
 	if !started {
 		l.kept = mayBeKept

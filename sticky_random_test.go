@@ -16,6 +16,9 @@ func TestStickyExcludes(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newCrowd(seed)
+			if seed%2 == 1 {
+				w.bound(t)
+			}
 			w.tries, w.rest = true, 3*d
 			lossy := &recalls{Backend: w}
 			lossy.set(func(name, id string, next func(name, id string)) {

@@ -81,7 +81,10 @@
 //   - R21: A grant may take a block of tokens (Kinds.Blocks): its own, and Request.Tokens - 1 below
 //     it. All of them are larger than every earlier token of the name, and smaller than every later
 //     one. The store knows the grant by its own token alone. The client numbers what it does under
-//     the grant with the other tokens.
+//     the grant with the other tokens. A store whose tokens are times may bound a block
+//     (Kinds.Bounded). If the last token of a block would be far ahead of the clock at the moment of
+//     the grant, the grant has its own token only. That token is odd, and the token of a whole block
+//     is even ([Request.Granted]).
 //
 //   - R22: A grant may call its session back when another request waits behind it (Kinds.CallBack):
 //     in the step that writes the place of that request, and whenever such a place is renewed. A

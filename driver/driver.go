@@ -75,6 +75,7 @@ type Kinds struct {
 	MinHold    bool // Request.MinHold, and a positive keep of Release
 	Leases     bool // Request.Lease and Hold.Lease
 	Blocks     bool // Request.Tokens
+	Bounded    bool // the store may give one token in place of a block: see Request.Granted
 	CallBack   bool // Request.CallBack
 
 	// Setting is the setting, if there is one, because of which the store does not keep
@@ -248,12 +249,23 @@ type Request struct {
 
 	// Tokens is for Exclusive: how many tokens the grant takes, 1 to MaxTokens, or with CallBack to
 	// MaxCallBackTokens; 0 is 1. The token of the grant is the largest of them, and the others are those
-	// just below it (R21).
+	// just below it (R21). With Kinds.Bounded the grant may have its own token only: see Granted.
 	Tokens int
 }
 
-// Block returns how many tokens the grant of r takes.
+// Block returns how many tokens the grant of r takes at most.
 func (r *Request) Block() int { return max(r.Tokens, 1) }
+
+// Granted returns how many tokens a grant of r has that was given this token by a store that keeps k: as
+// many as r asks for, or with Kinds.Bounded and an odd token, one. The token itself says so. So the
+// answer, a repeated answer, a push, a renewal and the record cannot differ, and a grant that another
+// session adopts keeps its number.
+func (r *Request) Granted(token uint64, k Kinds) int {
+	if k.Bounded && token%2 == 1 {
+		return 1
+	}
+	return r.Block()
+}
 
 // Reply answers Acquire and Await: granted, or not yet.
 type Reply struct {

@@ -20,9 +20,9 @@ const (
 	// clock; a block is a millisecond at most, so tokens do not run ahead of the clock for longer.
 	MaxTokens = 1000
 
-	// MaxCallBackTokens is how many a grant with Request.CallBack may take. Its client asks for no more
-	// than microseconds pass, but for a fiftieth of a second, so tokens do not run ahead of the clock for
-	// longer.
+	// MaxCallBackTokens is how many a grant with Request.CallBack may take. Its client uses them without
+	// an exchange, which may be faster than one in each microsecond. So a store whose tokens are times
+	// has to bound them (Kinds.Bounded).
 	MaxCallBackTokens = 1 << 14
 
 	MinTTL  = 100 * time.Millisecond
@@ -51,7 +51,7 @@ type Info struct {
 	// renewal makes the lease last LeaseMS, or about as long as is left of the maximum hold.
 	HoldMS int64 `json:"hold,omitempty"`
 
-	// Tokens is how many fencing tokens the grant takes. 0: one. Local is how many more calls of the
+	// Tokens is how many fencing tokens the grant asks for. 0: one. Local is how many more calls of the
 	// client waited for the lock when it asked. It may pass the lock on to them under the grant.
 	Tokens int `json:"tokens,omitempty"`
 	Local  int `json:"local,omitempty"`

@@ -150,6 +150,24 @@ var brokenStores = []broken{
 			return s.Acquire(ctx, &again)
 		}}
 	}},
+	{name: "a block has one token", rule: "R21", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+			one := *r
+			one.Tokens = min(r.Tokens, 1)
+			return s.Acquire(ctx, &one)
+		}}
+	}},
+	{name: "a repeated grant has another token", rule: "R21", session: func(s driver.Session) driver.Session {
+		granted := map[string]bool{}
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+			reply, err := s.Acquire(ctx, r)
+			if granted[r.ID] && reply.Token > 1 && r.Tokens > 1 {
+				reply.Token--
+			}
+			granted[r.ID] = granted[r.ID] || reply.Token != 0
+			return reply, err
+		}}
+	}},
 	{name: "release sends no push", rule: "R7", session: func(s driver.Session) driver.Session {
 		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			reply, err := s.Acquire(ctx, r)

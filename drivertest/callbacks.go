@@ -80,8 +80,8 @@ var callBacks = []check{
 			r := a.req("x")
 			r.CallBack, r.Tokens = true, n
 			h := a.get(r)
-			if h.Token < last+uint64(r.Block()) {
-				e.Fatalf("token %d after %d, for a grant that takes %d", h.Token, last, r.Block())
+			if n := r.Granted(h.Token, a.Kinds()); h.Token < last+uint64(n) {
+				e.Fatalf("token %d after %d, for a grant that takes %d", h.Token, last, n)
 			}
 			last = h.Token
 			w := b.joinQueue(b.req("x"))

@@ -1,7 +1,9 @@
 package drivertest
 
 import (
+	"context"
 	"errors"
+	"slices"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -77,7 +79,7 @@ var tokens = []check{
 		}
 	}},
 	{"R21", "blocks of tokens",
-		"a grant that takes a block of tokens has one that is larger than all before it and smaller than all after it",
+		"a grant that takes a block of tokens, or one in its place, has one that is larger than all before it and smaller than all after it",
 		func(e *env) {
 			a, b := e.peer(), e.peer()
 			if !a.Kinds().Blocks {
@@ -91,8 +93,8 @@ var tokens = []check{
 			last := uint64(0)
 			see := func(how string, r *driver.Request, token uint64) driver.Hold {
 				e.Helper()
-				if token < last+uint64(r.Block()) {
-					e.Fatalf("%s: token %d after %d, for a grant that takes %d", how, token, last, r.Block())
+				if n := r.Granted(token, a.Kinds()); token < last+uint64(n) {
+					e.Fatalf("%s: token %d after %d, for a grant that takes %d", how, token, last, n)
 				}
 				last = token
 				return driver.Hold{Name: r.Name, ID: r.ID, Token: token}
@@ -113,8 +115,15 @@ var tokens = []check{
 				}
 				a.release(h)
 			}
-			r := block(b, 300)
-			h := see("before the queue", r, b.get(r).Token)
+			r := a.req("new")
+			r.Tokens = driver.MaxTokens // the name has had no token that could be ahead of a clock
+			h := a.get(r)
+			if n := r.Granted(h.Token, a.Kinds()); n != r.Tokens {
+				e.Errorf("the first grant of a name has %d tokens; want %d", n, r.Tokens)
+			}
+			a.release(h)
+			r = block(b, 300)
+			h = see("before the queue", r, b.get(r).Token)
 			var reqs []*driver.Request
 			var replies []driver.Reply
 			for i := range 24 {
@@ -159,4 +168,75 @@ var tokens = []check{
 				}
 			}
 		}},
+	{"R21", "blocks and lost messages",
+		"a repeated answer and a renewal tell the token that is on record, so the number of tokens, too",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			if !a.Kinds().Blocks {
+				return
+			}
+			last := uint64(0)
+			see := func(how string, r *driver.Request, h driver.Hold) {
+				e.Helper()
+				recorded := e.holderToken(r)
+				n := r.Granted(h.Token, a.Kinds())
+				if n < 1 || n > r.Tokens || h.Token < last+uint64(n) {
+					e.Fatalf("%s: %d tokens up to %d, after %d", how, n, h.Token, last)
+				}
+				// Without Bounded the token may have been raised: the block is still larger than all before.
+				if recorded != h.Token && (a.Kinds().Bounded || recorded < h.Token) {
+					e.Fatalf("%s: token %d, and %d on record", how, h.Token, recorded)
+				}
+				last = recorded
+			}
+			block := func(p *peer) *driver.Request {
+				r := p.req("x")
+				r.Tokens = driver.MaxTokens
+				return r
+			}
+			for range 30 { // faster than a store may give blocks whose tokens are times
+				r := block(a)
+				h := a.get(r)
+				see("at once", r, h)
+				again := driver.Hold{Name: r.Name, ID: r.ID, Token: a.ask(r).Token}
+				if again != h {
+					e.Fatalf("asked again: %+v; want %+v", again, h)
+				}
+				w := b.joinQueue(block(b))
+				a.release(h)
+				var ch driver.Change
+				e.eventually(func(context.Context) bool { // the servers of a quorum need not agree at once
+					ch = b.renew(place(w.r))
+					return ch.State == driver.Granted
+				})
+				h = driver.Hold{Name: w.r.Name, ID: w.r.ID, Token: ch.Token}
+				see("after a lost push", w.r, h)
+				b.release(h)
+			}
+			r := block(a)
+			heal := a.DropReplies()
+			e.answerLost(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
+			heal()
+			h := a.retryGet(r)
+			see("after a lost answer", r, h)
+			adopted := b.adopt(h)
+			if adopted.Token != h.Token {
+				e.Fatalf("token %d after the adoption of %d", adopted.Token, h.Token)
+			}
+			b.release(adopted)
+		}},
+}
+
+// holderToken returns the token that the store has on record for r's grant.
+func (e *env) holderToken(r *driver.Request) uint64 {
+	e.Helper()
+	rec, err := e.healthy().Inspect(e.ctx, r.Name)
+	if err != nil {
+		e.Fatalf("Inspect: %v", err)
+	}
+	i := slices.IndexFunc(rec.Holders, func(h driver.Holder) bool { return h.ID == r.ID && !h.Kept })
+	if i < 0 {
+		e.Fatalf("%q has not the grant: %+v", r.ID, rec)
+	}
+	return rec.Holders[i].Token
 }

@@ -105,7 +105,7 @@ func kindOf(m driver.Mode) driver.Kind {
 const writer = 2
 
 // numberOf returns the n of a request in the record of its place. That of an exclusive one is how many
-// tokens its grant takes: it has no number of permits.
+// tokens its grant may take: it has no number of permits.
 func (b *Backend) numberOf(req *driver.Request) int {
 	switch {
 	case req.Mode != driver.Exclusive:

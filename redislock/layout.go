@@ -38,7 +38,8 @@ import (
 //	S, P:  19-28 sum of n, 29-38 number of grants, 39-48 limit, s if it was set (P)
 //	L:     19-34 count
 //
-// The record of a place has an n: the number of permits, or for x how many tokens the grant takes.
+// The record of a place has an n: the number of permits, or for x how many tokens the grant may take.
+// How many it took, all or one, follows from its token: see either in hooks.lua.
 // A length of two digits precedes id and session. In a place in the queue the first character of
 // the session says where the session listens in a Cluster: + on the sharded channel, - on the other
 // one, for which PUBLISH does not count all subscribers. In an exclusive grant a ! in front of that

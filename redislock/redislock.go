@@ -100,6 +100,7 @@ func (b *Backend) Name() string {
 func (b *Backend) Kinds() driver.Kinds {
 	all := driver.AllKinds()
 	all.Blocks, all.CallBack = b.format == nil, b.format == nil
+	all.Bounded = all.Blocks && b.member == nil
 	return all
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 //go:embed lua/*.lua
@@ -19,11 +21,15 @@ const (
 	// than two granules: see mint in common.lua.
 	retention = time.Minute
 
-	latchLife = 24 * time.Hour    // since its last use
-	interest  = time.Hour         // how long a latch remembers an Await, at least
-	granule   = 10 * time.Second  // unit of the floor of tokens; take.lua and release_fast.lua rely on its digits
-	lineBand  = 1_000_000_000_000 // scores of the queue are below it, deadlines above it; see state.lua
+	latchLife = 24 * time.Hour        // since its last use
+	interest  = time.Hour             // how long a latch remembers an Await, at least
+	granule   = 10 * time.Second      // unit of the floor of tokens; take.lua and release_fast.lua rely on its digits
+	ahead     = 20 * time.Millisecond // of the last token of a block to the clock, at most; see hooks.lua
+	lineBand  = 1_000_000_000_000     // scores of the queue are below it, deadlines above it; see state.lua
 )
+
+// A name that was idle has room for the largest block.
+const _ = uint(ahead/time.Microsecond - driver.MaxCallBackTokens)
 
 // floorLife returns how long a floor lives that serves one name only; 0: for ever, as those of
 // shards do.
@@ -103,6 +109,7 @@ func load(cluster bool, m *membership, f *Format, edit func(name, text string) s
 	header := locals(
 		"RETAIN", retention.Milliseconds(),
 		"GRANULE", granule.Microseconds(),
+		"AHEAD", ahead.Microseconds(),
 		"LATCH", latchLife.Microseconds(),
 		"INTEREST", interest.Microseconds(),
 		"LINE", int64(lineBand),

@@ -52,7 +52,8 @@ type name struct {
 	*rule.Entry
 	name          string
 	tokens        map[uint64]uint64 // the rule's to the store's
-	blocks        map[uint64]uint64 // the rule's to how many tokens the grant took
+	blocks        map[uint64]uint64 // the rule's to how many tokens the grant took, or may have taken
+	kinds         driver.Kinds      // of the store
 	lastTokens    map[uint64]uint64 // the store's token when this was the rule's last
 	uncertainLast uint64            // as the rule's last: the store may have made more tokens
 	peak          int               // the highest limit since it was last unused
@@ -67,7 +68,8 @@ func newWorld(ctx context.Context, t *rapid.T, store Store) *world {
 	}
 	for _, s := range []string{"l", "s", "x"} {
 		n := &name{
-			Entry: &rule.Entry{}, name: s, tokens: map[uint64]uint64{}, blocks: map[uint64]uint64{},
+			Entry: &rule.Entry{}, name: s, kinds: store.Backend.Kinds(),
+			tokens: map[uint64]uint64{}, blocks: map[uint64]uint64{},
 			lastTokens: map[uint64]uint64{}, current: map[uint64]bool{}, ended: map[uint64]bool{},
 		}
 		n.Mint = n.mint
@@ -291,6 +293,8 @@ func (n *name) match(ours, theirs uint64) error {
 		}
 		return nil
 	}
+	asked := driver.Request{Tokens: int(n.blocks[ours])}
+	n.blocks[ours] = uint64(asked.Granted(theirs, n.kinds))
 	for o, t := range n.tokens {
 		if o < ours && theirs < t+n.blocks[ours] || o > ours && t < theirs+n.blocks[o] {
 			return fmt.Errorf("token %d for the rule's %d, a block of %d, but %d for its %d, a block of %d",

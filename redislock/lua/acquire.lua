@@ -1,6 +1,6 @@
 -- Asks once for a name. KEYS: l, z, m, t, i. ARGV[1]: mode (x, s, p), wait (0, 1; 2, 3: the same, and a
 -- grant that is given at once calls its session back), lease and minimum
--- hold in microseconds (16 digits each), n (of x: how many tokens the grant takes), limit (10 digits
+-- hold in microseconds (16 digits each), n (of x: how many tokens the grant may take), limit (10 digits
 -- each), the session's TTL in microseconds (16 digits), which is the longest lease. ARGV[2]: the id with its
 -- length, the session's id with its length, info. ARGV[3]: how many milliseconds the key lives if
 -- it is granted.

@@ -119,26 +119,33 @@ local function floorOf()
   return f, at
 end
 
--- block returns how many tokens a grant takes: n of an exclusive one. (A writer of a Format has n 2.
+-- block returns how many tokens a grant may take: n of an exclusive one. (A writer of a Format has n 2.
 -- It leaves out a token, which does no harm.)
 local function block(mode, n) return mode == 'x' and max(n, 1) or 1 end
 
--- mint returns the token of a grant that takes n, which is the largest of them. The smallest is
--- larger than the last token. The floor of a shard is the highest granule of time that a token came
--- from, with the time when that was written. It keeps the tokens of a name growing after the name's
--- record has expired, even if the clock was set back since.
+-- least returns the least token of a grant that takes n, which is the largest of them. The smallest is
+-- larger than the last token. new: f and at are the floor.
+local function least(n, new, f, at)
+  local token = num(agreed(new and now + n - 1 or max(now, last + n), now))
+  if new and floor((token - n + 1) / GRANULE) <= f then
+    if now < at or now - at >= 2 * GRANULE then f = f + 1 end -- the clock was set back
+    token = max(token, f * GRANULE + n - 1)
+  end
+  return token
+end
+
+-- mint returns the token of a grant that may take n. The floor of a shard is the highest granule of time
+-- that a token came from, with the time when that was written. It keeps the tokens of a name growing
+-- after the name's record has expired, even if the clock was set back since.
 local function mint(n)
   local new = fresh or last == 0 -- the name may have had tokens before its record expired
-  local token = num(agreed(new and now + n - 1 or max(now, last + n), now))
+  local f, at
+  if new then f, at = floorOf() end
+  local token = least(n, new, f, at)
+  if n > 1 then token = either(token, least(1, new, f, at), now) end
   local g = floor(token / GRANULE)
   if new or g > floor(last / GRANULE) then
-    local f, at = floorOf()
-    local from = f
-    if new and floor((token - n + 1) / GRANULE) <= f then
-      if now < at or now - at >= 2 * GRANULE then from = f + 1 end -- the clock was set back
-      token = max(token, from * GRANULE + n - 1)
-      g = floor(token / GRANULE)
-    end
+    f = f or floorOf()
     if g > f then setFloor(g) end
   end
   if token > num(MAXTOKEN) then damaged(KL, 'no token is larger than its last one') end

@@ -7,6 +7,17 @@ local function propose() end
 -- allowed.
 local function agreed(token) return token end
 
+-- either returns the token of a grant that may take a block. all is the least that it can have with the
+-- whole block, one is that with one token only. An even token says that the grant has all of them, an odd
+-- one that it has no other: see driver.Request.Granted. After a failover that has lost the last grants,
+-- the new server's clock must have passed their tokens. So a block ends at most AHEAD after the clock. A
+-- single token may be later: an exchange takes longer than the two microseconds that it adds.
+local function either(all, one, now)
+  all = all + all % 2
+  if all <= now + AHEAD then return all end
+  return one + 1 - one % 2
+end
+
 -- same reports whether has is the token of the grant that its owner knows under token.
 local function same(has, token) return has == token end
 

@@ -10,6 +10,9 @@ local function agreed(token, now)
   return token
 end
 
+-- A grant has its whole block: its owner knows only the largest of the tokens that the members gave.
+local function either(all) return all end
+
 -- A grant whose token was raised without its owner's knowledge still belongs to the owner.
 local function same(has, token) return has >= token end
 

@@ -15,7 +15,12 @@ if type(v) == 'string' and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17,
   local w = id and redis.pcall('HGET', KEYS[3], 'w' .. id)
   local _, digits = string.find(v, '^%d+', 3)
   local n, length = string.match(type(w) == 'string' and w or '', '^%d+x(%d%d%d%d%d%d%d%d%d%d)(%d%d)')
-  if n and token - last < tonumber(n) then token = string.format('%016.0f', last + n) end
+  n = tonumber(n)
+  if n and n > 1 then
+    token = string.format('%016.0f', either(math.max(token, last + n), math.max(token, last + 1), now))
+  elseif token <= last then
+    token = string.format('%016.0f', last + 1)
+  end
   if length and digits and digits >= 84
     and sub(v, 19, 34) + sub(v, 35, 50) > tonumber(now) and sub(w, 1, 16) > now and sub(w, 33, 49) == zero .. 'x'
     and token > last and token <= MAXTOKEN and sub(token, 1, 9) == sub(last, 1, 9) then

@@ -28,7 +28,8 @@ var redis = []Mutant{
 		Edits: []Edit{
 			{"redislock/lua/release_fast.lua", `local token, last = agreed(now, now), sub(a, 1, 16)`,
 				`local token, last = sub(a, 1, 16), sub(a, 1, 16)`},
-			{"redislock/lua/release_fast.lua", `if n and token - last < tonumber(n) then`, `if false then`},
+			{"redislock/lua/release_fast.lua", `if n and n > 1 then`, `if false then`},
+			{"redislock/lua/release_fast.lua", `elseif token <= last then`, `elseif false then`},
 			{"redislock/lua/release_fast.lua", `and token > last and`, `and`},
 		},
 	},
