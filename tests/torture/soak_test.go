@@ -53,13 +53,14 @@ func TestSoak(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, keys := start()
-			part := 1
+			part, idle := 1, 0
 			if name == "sqlite" {
 				part = testenv.Rounds(4, 1) // it is slow under the race detector
 			}
 			if name == "postgres" {
 				initialise(t, url, postgres.Dialect())
 				part = 10 // each grant waits for a disk
+				idle = 2  // connections that the pool keeps, or not if a cancelled call has just closed one
 			}
 			b, err := open(url)
 			if err != nil {
@@ -76,11 +77,11 @@ func TestSoak(t *testing.T) {
 			soak(t, c, grants/part, cancels/part)
 			after := before
 			for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-				if after = countOf(b, keys); after.within(before) {
+				if after = countOf(b, keys); after.within(before, idle) {
 					break
 				}
 			}
-			if !after.within(before) {
+			if !after.within(before, idle) {
 				t.Errorf("before: %+v\nafter:  %+v", before, after)
 			}
 			t.Logf("%d grants, %d cancelled: %+v", grants/part, cancels/part, after)
@@ -112,9 +113,9 @@ func countOf(b driver.Backend, keys func() string) (c count) {
 	return c
 }
 
-// within reports whether c is as before was, except for 5 % of memory.
-func (c count) within(before count) bool {
-	return c.goroutines <= before.goroutines && c.files <= before.files && c.heap <= before.heap+before.heap/20 &&
+// within reports whether c is as before was, except for 5 % of memory and for idle connections.
+func (c count) within(before count, idle int) bool {
+	return c.goroutines <= before.goroutines && c.files <= before.files+idle && c.heap <= before.heap+before.heap/20 &&
 		c.keys == before.keys && c.used == before.used
 }
 
