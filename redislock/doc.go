@@ -62,7 +62,7 @@
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~hf:* resetchannels &hf:s:* -@all
 //	  +evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select
-//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby
+//	  +get +mget +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby
 //	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex
 //
 // In a Cluster of Redis 7 (only go-redis needs command):

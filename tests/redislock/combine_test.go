@@ -90,6 +90,64 @@ func TestCombined(t *testing.T) {
 	}
 }
 
+// TestCombinedSameName: of two calls that take the same free name, perhaps in the same exchange, one
+// gets it.
+func TestCombinedSameName(t *testing.T) {
+	t.Parallel()
+	const count, rounds = 64, 20
+	server := testenv.Redis(t)
+	for range rounds {
+		s, _ := session(t, server.URL(), long) // it counts no name as contended yet
+		var group sync.WaitGroup
+		start := make(chan struct{})
+		for _, name := range uncontended(t, s, count) {
+			var grants atomic.Int32
+			for range 2 {
+				group.Go(func() {
+					r := exclusive(name)
+					r.Wait = false
+					<-start
+					reply, err := s.Acquire(within(t, soon), r)
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+					if reply.Token == 0 {
+						return
+					}
+					if n := grants.Add(1); n > 1 {
+						t.Errorf("%s has been granted %d times", name, n)
+					}
+				})
+			}
+		}
+		close(start)
+		group.Wait()
+		if err := s.Close(within(t, soon)); err != nil {
+			t.Error(err)
+		}
+		server.Do("FLUSHALL")
+	}
+}
+
+// A user who may not run MGET has the permissions of an older version: shared exchanges then leave all
+// names to the general scripts.
+func TestCombinedWithoutMGET(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisACL(t, []string{strings.Replace(aclRule, "+mget ", "", 1)})
+	s, _ := session(t, "redis://holdfast:secret@"+server.Addr, long)
+	var group sync.WaitGroup
+	for _, name := range uncontended(t, s, 64) {
+		group.Go(func() {
+			for range 20 {
+				if err := s.Release(within(t, soon), granted(t, s, exclusive(name)), 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
 // A caller that gives up during a shared exchange leaves nothing behind.
 func TestCombinedCancel(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 // aclRule is the rule in the package's documentation.
 const aclRule = "user holdfast on >secret resetkeys ~hf:* resetchannels &hf:s:* -@all " +
 	"+evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select " +
-	"+get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby " +
+	"+get +mget +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby " +
 	"+zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex"
 
 const ttl = 2 * time.Second // longer than a busy machine stalls

@@ -187,6 +187,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/wake.go", `case a.wake != nil: // it has`, `case false: // it has`},
 		}}, "tests/redislock", "TestRefusedWithAPlace"},
+	{Mutant{ID: "redis-name-taken-twice", Bug: "two calls that share an exchange both get the same free name",
+		Edits: []Edit{
+			{"redislock/lua/take.lua", `not (seen and seen[l]) and`, `true and`},
+		}}, "tests/redislock", "TestCombinedSameName"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
