@@ -10,9 +10,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// A combiner runs one of the fast-path scripts for many goroutines. While few exchanges are under
-// way, each call gets its own. Calls beyond that number share the next exchange. So a busy process
-// sends fewer requests, and no call waits for others to join.
+// A combiner runs one of the fast-path scripts for many goroutines. While few calls are under way,
+// each gets its own exchange. Calls beyond that number wait until an exchange has ended, or until
+// there are enough of them for another one, and share it. So a busy process sends fewer requests,
+// and no call waits longer than for one exchange.
 type combiner struct {
 	conn   *exchanger
 	script *Script
@@ -21,6 +22,7 @@ type combiner struct {
 
 	mu    sync.Mutex
 	busy  int // exchanges under way
+	calls int // in them
 	queue []*part
 }
 
@@ -35,8 +37,10 @@ type part struct {
 }
 
 const (
-	atOnce    = 4                // exchanges under way, before calls are combined
-	mostParts = 32               // in one exchange: a script blocks the server
+	few       = 8                // calls under way: up to so many, each has an exchange of its own
+	enough    = 16               // calls that wait, from which another exchange begins
+	atOnce    = 4                // exchanges under way
+	mostParts = 32               // calls in one exchange: a script blocks the server
 	sharedFor = 10 * time.Second // bounds a shared exchange; each caller has its own bound
 )
 
@@ -44,8 +48,9 @@ const (
 func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of requester) (v Value, err error) {
 	c.done()
 	m.mu.Lock()
-	if m.busy < atOnce || m.single {
+	if m.single || m.busy < atOnce && m.calls < few {
 		m.busy++
+		m.calls++
 		m.mu.Unlock()
 		if m.sure != nil {
 			v, err = m.sure.sure(ctx, patience, m.script, c, of)
@@ -55,16 +60,22 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of 
 				c.free()
 			}
 		}
-		if parts := m.next(); parts != nil {
+		if parts := m.next(1); parts != nil {
 			go m.share(parts)
 		}
 		return v, err
 	}
-	p := &part{call: c, patience: patience, answer: make(chan Result, 1), of: of}
+	p := newPart()
+	p.call, p.patience, p.of = c, patience, of
 	m.queue = append(m.queue, p)
+	if m.busy < atOnce && len(m.queue) >= enough {
+		m.busy++
+		go m.share(m.cut())
+	}
 	m.mu.Unlock()
 	select {
 	case r := <-p.answer:
+		p.free()
 		return r.Value, r.Err
 	case <-ctx.Done():
 		switch waiting, answered := m.withdraw(p); {
@@ -72,23 +83,31 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of 
 			return Value{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
 		case answered:
 			r := <-p.answer
+			p.free()
 			return r.Value, r.Err
 		}
 		return Value{}, noAnswer(ctx)
 	}
 }
 
-// next takes the parts of the next exchange from the queue. If there are none, it counts one
-// exchange less as under way.
-func (m *combiner) next() []*part {
+// next notes that an exchange of so many calls has ended, and takes the parts of the next one from
+// the queue. If there are none, it counts one exchange less as under way.
+func (m *combiner) next(calls int) []*part {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := min(len(m.queue), mostParts)
-	if n == 0 {
+	m.calls -= calls
+	if len(m.queue) == 0 {
 		m.busy--
 		m.queue = nil
 		return nil
 	}
+	return m.cut()
+}
+
+// cut takes the parts of an exchange from the queue. Called with m.mu held.
+func (m *combiner) cut() []*part {
+	n := min(len(m.queue), mostParts)
+	m.calls += n
 	parts := m.queue[:n:n]
 	m.queue = m.queue[n:]
 	return parts
@@ -113,18 +132,38 @@ func (m *combiner) withdraw(p *part) (waiting, answered bool) {
 	return false, false
 }
 
-// answer delivers the answer of p.
-func (m *combiner) answer(p *part, r Result) {
-	p.call.free()
+// answered notes that the exchange of parts has answered: none of their callers leaves any more.
+func (m *combiner) answered(parts []*part) {
 	m.mu.Lock()
-	p.answered = true
-	left := p.left
-	m.mu.Unlock()
-	if left {
+	defer m.mu.Unlock()
+	for _, p := range parts {
+		p.answered = true
+	}
+}
+
+// deliver hands r to the caller of p, which may use p for another call at once.
+func (p *part) deliver(r Result) {
+	p.call.free()
+	if p.left {
 		p.of.over(unsent(r.Err))
 		return
 	}
 	p.answer <- r
+}
+
+var partPool sync.Pool
+
+func newPart() *part {
+	if p, ok := partPool.Get().(*part); ok {
+		return p
+	}
+	return &part{answer: make(chan Result, 1)}
+}
+
+// free lets another call use p, whose caller has the answer.
+func (p *part) free() {
+	*p = part{answer: p.answer}
+	partPool.Put(p)
 }
 
 // exchange runs the script once.
@@ -153,6 +192,7 @@ func (m *combiner) share(parts []*part) {
 		if err == nil && len(parts) > 1 && len(v.List) != len(parts) {
 			err = strange(v)
 		}
+		m.answered(parts)
 		for i, p := range parts {
 			r := Result{v, err}
 			if err == nil && len(parts) > 1 {
@@ -161,9 +201,9 @@ func (m *combiner) share(parts []*part) {
 			if short != nil {
 				r.Err = short
 			}
-			m.answer(p, r)
+			p.deliver(r)
 		}
 		runtime.Gosched() // callers that got an answer may be about to call again
-		parts = m.next()
+		parts = m.next(len(parts))
 	}
 }
