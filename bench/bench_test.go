@@ -122,7 +122,7 @@ func TestCheck(t *testing.T) {
 			{Library: ours, Median: metrics{"sent": 2, "p50": 120, "allocs": 13}},
 			{Library: floor, Median: metrics{"p50": 100}},
 		}},
-		{Scenario: "names", Rows: []*row{
+		{Scenario: "names/64", Rows: []*row{
 			{Library: ours, Median: metrics{"persec": 900}},
 			{Library: floor, Median: metrics{"persec": 1000}},
 			{Library: "redsync", Median: metrics{"persec": 800}},

@@ -25,16 +25,11 @@ const (
 )
 
 // targets is the list for -check.
-var targets = slices.Concat(zooKeeperTargets(), sqlTargets(), quorumTargets(), []target{
+var targets = slices.Concat(zooKeeperTargets(), sqlTargets(), quorumTargets(), namesTargets(), []target{
 	{text: "pair: commands", value: of("pair", ours, "sent"), limit: number(2)},
 	{text: "pair: p50, against 1.15 of the raw commands'", value: of("pair", ours, "p50"),
 		limit: times(1.15, of("pair", floor, "p50")), show: showDuration},
 	{text: "pair: allocations", value: of("pair", ours, "allocs"), limit: number(12)},
-
-	{text: "names: pairs/s, against 0.85 of the raw commands'", value: of("names", ours, "persec"), least: true,
-		limit: times(0.85, of("names", floor, "persec")), show: showNumber},
-	{text: "names: pairs/s, against the best peer", value: of("names", ours, "persec"), least: true,
-		limit: bestPeer("names", "persec", math.Max), show: showNumber},
 
 	{text: "one/128: commands per acquisition", value: of("one/128", ours, "sent"), limit: number(2.1)},
 	{text: "one/128: hand-over p50, against the best peer", value: of("one/128", ours, "p50"),
@@ -97,6 +92,22 @@ var targets = slices.Concat(zooKeeperTargets(), sqlTargets(), quorumTargets(), [
 
 	{text: "cli: added time", value: of("cli", "holdfast-cli", "added"), limit: number(15e6), show: showDuration},
 })
+
+func namesTargets() (all []target) {
+	for _, n := range nameCounts {
+		name := fmt.Sprintf("names/%d", n)
+		all = append(all,
+			target{text: name + ": pairs/s, against 0.85 of the raw commands'", value: of(name, ours, "persec"), least: true,
+				limit: times(0.85, of(name, floor, "persec")), show: showNumber},
+			target{text: name + ": pairs/s, against the best peer", value: of(name, ours, "persec"), least: true,
+				limit: bestPeer(name, "persec", math.Max), show: showNumber},
+			target{text: name + ": p50, against the best peer", value: of(name, ours, "p50"),
+				limit: bestPeer(name, "p50", math.Min), show: showDuration},
+			target{text: name + ": p99, against the best peer", value: of(name, ours, "p99"),
+				limit: bestPeer(name, "p99", math.Min), show: showDuration})
+	}
+	return all
+}
 
 func zooKeeperTargets() (all []target) {
 	for _, servers := range []string{"zk1", "zk3"} {

@@ -76,21 +76,27 @@ func pairs(ctx context.Context, b *testbed, w *wire, k contender) (metrics, erro
 	return m, nil
 }
 
-const nameCount = 64
+// nameCounts are the numbers of goroutines, each with a name of its own.
+var nameCounts = []int{3, 8, 16, 64, 512}
 
-func namesScenarios() []scenario {
-	return []scenario{{
-		name: "names", store: "redis",
-		title: fmt.Sprintf("%d goroutines of one client, each locking and unlocking a name of its own.", nameCount),
-		columns: []column{
-			num("persec", "pairs/s"), dur("p50", "p50"), dur("p99", "p99"), num("sent", "commands"),
-			num("allocs", "allocs"), dur("cpu", "client CPU"), dur("srvcpu", "server CPU"),
-		},
-		subjects: each(nil, runNames),
-	}}
+func namesScenarios() (all []scenario) {
+	for _, n := range nameCounts {
+		all = append(all, scenario{
+			name: fmt.Sprintf("names/%d", n), store: "redis",
+			title: fmt.Sprintf("%d goroutines of one client, each locking and unlocking a name of its own.", n),
+			columns: []column{
+				num("persec", "pairs/s"), dur("p50", "p50"), dur("p99", "p99"), num("sent", "commands"),
+				num("allocs", "allocs"), dur("cpu", "client CPU"), dur("srvcpu", "server CPU"),
+			},
+			subjects: each(nil, func(ctx context.Context, b *testbed, l library) (metrics, error) {
+				return runNames(ctx, b, l, n)
+			}),
+		})
+	}
+	return all
 }
 
-func runNames(ctx context.Context, b *testbed, l library) (m metrics, err error) {
+func runNames(ctx context.Context, b *testbed, l library, count int) (m metrics, err error) {
 	w := new(wire)
 	c, err := l.open(ctx, site{addr: b.server.addr, wire: w})
 	if err != nil {
@@ -103,10 +109,10 @@ func runNames(ctx context.Context, b *testbed, l library) (m metrics, err error)
 	}()
 	var counting, stop atomic.Bool
 	var group sync.WaitGroup
-	hists := make([]hist, nameCount)
-	errs := make([]error, nameCount)
+	hists := make([]hist, count)
+	errs := make([]error, count)
 	background := context.Background()
-	for i := range nameCount {
+	for i := range count {
 		k := c.contender(fmt.Sprintf("name-%d", i))
 		group.Go(func() {
 			for !stop.Load() {
