@@ -14,7 +14,7 @@ for i, l in ipairs(KEYS) do
   local v, n, token = values[i], ARGV[4 * i], 0
   if not (seen and seen[l]) and type(v) == 'string' and find(v, '^F0%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d') then
     if not now then
-      local t = call('TIME')
+      local t = redis.call('TIME')
       now = t[1] .. sub('000000', #t[2] + 1) .. t[2]
       clock = tonumber(now)
     end

@@ -35,11 +35,18 @@ func diagnoseWaiting(t testing.TB, conn redislock.Conn, replicas int) []driver.F
 	t.Helper()
 	b := redislock.New(conn, &redislock.Config{WaitReplicas: replicas})
 	t.Cleanup(func() { _ = b.Close() })
-	list, err := b.Diagnose(within(t, soon), 15*time.Second)
-	if err != nil {
-		t.Fatal(err)
+	for left := 3; ; left-- {
+		list, err := b.Diagnose(within(t, soon), 15*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A server that is slow for seconds leaves a part of the report open.
+		if left == 0 || !slices.ContainsFunc(list, func(f driver.Finding) bool {
+			return f.Severity == driver.Unclear && f.Code == "redis.persistence"
+		}) {
+			return list
+		}
 	}
-	return list
 }
 
 // Through a client of a Cluster every primary is asked, and one that is gone is a finding.

@@ -260,7 +260,7 @@ func TestIndexForgets(t *testing.T) {
 	client := rawClient(t, server.Addr)
 	// Names are forgotten soon after their release.
 	b := newEdited(rueidisconn.New(client), nil, func(_, text string) string {
-		return strings.ReplaceAll(text, "redis.pcall('SETRANGE', l, 0, 'F') == #v", "redis.call('PEXPIRE', l, 1) == 1")
+		return strings.ReplaceAll(text, "redis.pcall('SETRANGE', l, '0', 'F') == #v", "redis.call('PEXPIRE', l, 1) == 1")
 	})
 	s := openSession(t, b, long)
 	ctx := within(t, soon)
