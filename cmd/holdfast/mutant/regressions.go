@@ -191,6 +191,11 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/lua/take.lua", `not (seen and seen[l]) and`, `true and`},
 		}}, "tests/redislock", "TestCombinedSameName"},
+	{Mutant{ID: "redis-wait-unblocked", Bug: "a late grant stays if the wait for replicas ends with an error",
+		Edits: []Edit{
+			{"redislock/exchange.go", `errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain)`,
+				`errors.Is(err, driver.ErrUnavailable)`},
+		}}, "tests/redislock", "TestLateGrantUnblocked"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
