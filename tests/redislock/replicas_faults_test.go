@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -73,4 +75,40 @@ func TestLateGrantUnblocked(t *testing.T) {
 		rec, err := b.Inspect(within(t, soon), r.Name)
 		return err == nil && rec.Kind == driver.Unused && rec.Token > 0
 	})
+}
+
+// leaving is a Conn that calls leave before the first cancellation.
+type leaving struct {
+	redislock.Conn
+	once  sync.Once
+	leave func()
+}
+
+func (c *leaving) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if strings.Contains(s.Text, "-- Takes a request out of the queue") {
+		c.once.Do(c.leave)
+	}
+	return c.Conn.Run(ctx, s, keys, args)
+}
+
+// TestTakenBackLate: the caller's context ends while a grant without confirmation is taken back. Close
+// leaves nothing behind.
+func TestTakenBackLate(t *testing.T) {
+	t.Parallel()
+	set := testenv.RedisReplicas(t, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	conn := &leaving{Conn: dialRueidis(t, set.Primary.Addr), leave: cancel}
+	s := openSession(t, redislock.New(conn, impatient), 10*time.Minute)
+	_, other := session(t, set.Primary.URL(), long)
+	set.Replicas[0].Pause()
+	defer set.Replicas[0].Continue()
+	r := exclusive("taken back")
+	if _, err := s.Acquire(ctx, r); !errors.Is(err, driver.ErrSpent) || !errors.Is(err, driver.ErrUncertain) {
+		t.Errorf("Acquire: %v; want ErrSpent and ErrUncertain", err)
+	}
+	if err := s.Close(within(t, soon)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	unused(t, other, r.Name)
 }

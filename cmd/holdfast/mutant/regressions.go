@@ -196,6 +196,11 @@ var AllRegressions = []Regression{
 			{"redislock/exchange.go", `errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain)`,
 				`errors.Is(err, driver.ErrUnavailable)`},
 		}}, "tests/redislock", "TestLateGrantUnblocked"},
+	{Mutant{ID: "redis-taken-back-once", Bug: "a grant that could not be taken back stays after Close",
+		Edits: []Edit{
+			{"redislock/replicas.go", `err := s.takenBack(ctx, name, id); err != nil {`,
+				`err := s.Cancel(ctx, name, id); err != nil {`},
+		}}, "tests/redislock", "TestTakenBackLate"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
