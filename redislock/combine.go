@@ -45,23 +45,20 @@ const (
 )
 
 // run is Backend.runFor, or Backend.sure. It may combine the call with others.
-func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of requester) (v Value, err error) {
+func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of requester) (Value, error) {
 	c.done()
 	m.mu.Lock()
 	if m.single || m.busy < atOnce && m.calls < few {
 		m.busy++
 		m.calls++
 		m.mu.Unlock()
+		defer m.ended() // also if the client panics: its callers may recover
 		if m.sure != nil {
-			v, err = m.sure.sure(ctx, patience, m.script, c, of)
-		} else {
-			var abandoned bool
-			if v, abandoned, err = m.conn.exchange(ctx, m.script, c, of); !abandoned {
-				c.free()
-			}
+			return m.sure.sure(ctx, patience, m.script, c, of)
 		}
-		if parts := m.next(1); parts != nil {
-			go m.share(parts)
+		v, abandoned, err := m.conn.exchange(ctx, m.script, c, of)
+		if !abandoned {
+			c.free()
 		}
 		return v, err
 	}
@@ -87,6 +84,13 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of 
 			return r.Value, r.Err
 		}
 		return Value{}, noAnswer(ctx)
+	}
+}
+
+// ended notes that the exchange of one call has ended.
+func (m *combiner) ended() {
+	if parts := m.next(1); parts != nil {
+		go m.share(parts)
 	}
 }
 

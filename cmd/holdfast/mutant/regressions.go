@@ -191,6 +191,11 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/lua/take.lua", `not (seen and seen[l]) and`, `true and`},
 		}}, "tests/redislock", "TestCombinedSameName"},
+	{Mutant{ID: "redis-panic", Bug: "a panic of the Redis client counts as an exchange under way for ever",
+		Edits: []Edit{
+			{"redislock/combine.go", `defer m.ended() //`, "defer func() {\n\t\t\tif p := recover(); p != nil {\n\t\t\t\tpanic(p)\n\t\t\t}\n" +
+				"\t\t\tm.ended()\n\t\t}() //"},
+		}}, "tests/redislock", "TestCombinedPanic"},
 	{Mutant{ID: "redis-wait-unblocked", Bug: "a late grant stays if the wait for replicas ends with an error",
 		Edits: []Edit{
 			{"redislock/exchange.go", `errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain)`,
