@@ -170,14 +170,20 @@ func (p *part) free() {
 	partPool.Put(p)
 }
 
-// exchange runs the script once.
+// exchange runs the script once. Its callers watch their own contexts. An error does not look as if
+// one of these had ended.
 func (m *combiner) exchange(patience time.Duration, keys, args []string) (Value, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), sharedFor)
+	all := context.Background()
+	ctx, cancel := context.WithTimeout(all, sharedFor)
 	defer cancel()
 	if m.sure == nil {
-		return m.conn.Conn.Run(ctx, m.script, keys, args) // its callers watch their own contexts
+		v, err := m.conn.Conn.Run(ctx, m.script, keys, args)
+		return v, m.conn.answered(all, err)
 	}
 	r := m.sure.confirm(ctx, patience, []Call{{m.script, keys, args}}, true)[0]
+	if _, err := lacking(r.Err); err != nil {
+		return r.Value, callers(all, err)
+	}
 	return r.Value, r.Err
 }
 

@@ -2,13 +2,56 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
+
+// each calls f for all names at once.
+func each(names []string, f func(i int, name string)) {
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() { f(i, name) })
+	}
+	group.Wait()
+}
+
+// hasty ends shared exchanges early, as the time limits of a client may.
+type hasty struct{ redislock.Conn }
+
+func (c hasty) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if !strings.Contains(s.Text, "-- Fast path of acquire.lua for one or a few") {
+		return c.Conn.Run(ctx, s, keys, args)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	return c.Conn.Run(ctx, s, keys, args)
+}
+
+// TestCombinedTimeLimit: the error of a shared exchange that reaches a time limit does not look like the
+// end of its callers' contexts, which have none.
+func TestCombinedTimeLimit(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	s := openSession(t, redislock.New(hasty{dialRueidis(t, server.Addr)}, nil), long)
+	names := uncontended(t, s, 64)
+	server.Pause()
+	defer server.Continue()
+	each(names, func(_ int, name string) {
+		_, err := s.Acquire(context.Background(), exclusive(name))
+		if !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) ||
+			errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v; want ErrUncertain or ErrUnavailable, and no end of a context", name, err)
+		}
+	})
+}
 
 // panicking is a Conn whose client may panic, as a function may that an application adds to a client.
 type panicking struct {

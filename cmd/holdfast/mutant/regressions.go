@@ -196,6 +196,10 @@ var AllRegressions = []Regression{
 			{"redislock/combine.go", `defer m.ended() //`, "defer func() {\n\t\t\tif p := recover(); p != nil {\n\t\t\t\tpanic(p)\n\t\t\t}\n" +
 				"\t\t\tm.ended()\n\t\t}() //"},
 		}}, "tests/redislock", "TestCombinedPanic"},
+	{Mutant{ID: "redis-shared-time-limit", Bug: "a time limit of a shared exchange looks like the end of its callers' contexts",
+		Edits: []Edit{
+			{"redislock/combine.go", `return v, m.conn.answered(all, err)`, `return v, err`},
+		}}, "tests/redislock", "TestCombinedTimeLimit"},
 	{Mutant{ID: "redis-wait-unblocked", Bug: "a late grant stays if the wait for replicas ends with an error",
 		Edits: []Edit{
 			{"redislock/exchange.go", `errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain)`,
