@@ -11,9 +11,9 @@ import (
 )
 
 // A combiner runs one of the fast-path scripts for many goroutines. While few calls are under way,
-// each gets its own exchange. Calls beyond that number wait until an exchange has ended, or until
-// there are enough of them for another one, and share it. So a busy process sends fewer requests,
-// and no call waits longer than for one exchange.
+// each gets its own exchange. Calls beyond that number wait until an exchange has ended, until there
+// are enough of them for another one, or for a moment, and share it. So a busy process sends fewer
+// requests. An exchange that takes long delays other calls only if atOnce of them do.
 type combiner struct {
 	conn   *exchanger
 	script *Script
@@ -24,6 +24,7 @@ type combiner struct {
 	busy  int // exchanges under way
 	calls int // in them
 	queue []*part
+	timer *time.Timer // runs late
 }
 
 // part is a call that waits for a shared exchange.
@@ -37,11 +38,12 @@ type part struct {
 }
 
 const (
-	few       = 8                // calls under way: up to so many, each has an exchange of its own
-	enough    = 16               // calls that wait, from which another exchange begins
-	atOnce    = 4                // exchanges under way
-	mostParts = 32               // calls in one exchange: a script blocks the server
-	sharedFor = 10 * time.Second // bounds a shared exchange; each caller has its own bound
+	atOnce    = 4                    // exchanges under way
+	few       = 8                    // calls in them, from which further calls share an exchange
+	enough    = 16                   // calls that wait, from which another exchange begins
+	moment    = 2 * time.Millisecond // how long a call waits for others
+	mostParts = 32                   // calls in one exchange: a script blocks the server
+	sharedFor = 10 * time.Second     // bounds a shared exchange; each caller has its own bound
 )
 
 // run is Backend.runFor, or Backend.sure. It may combine the call with others.
@@ -65,9 +67,15 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of 
 	p := newPart()
 	p.call, p.patience, p.of = c, patience, of
 	m.queue = append(m.queue, p)
-	if m.busy < atOnce && len(m.queue) >= enough {
+	switch {
+	case m.busy == atOnce: // the next one that ends takes p along
+	case len(m.queue) >= enough:
 		m.busy++
 		go m.share(m.cut())
+	case len(m.queue) == 1 && m.timer == nil:
+		m.timer = time.AfterFunc(moment, m.late)
+	case len(m.queue) == 1:
+		m.timer.Reset(moment)
 	}
 	m.mu.Unlock()
 	select {
@@ -106,6 +114,18 @@ func (m *combiner) next(calls int) []*part {
 		return nil
 	}
 	return m.cut()
+}
+
+// late begins an exchange for calls that have waited for a moment.
+func (m *combiner) late() {
+	m.mu.Lock()
+	var parts []*part
+	if m.busy < atOnce && len(m.queue) > 0 {
+		m.busy++
+		parts = m.cut()
+	}
+	m.mu.Unlock()
+	m.share(parts)
 }
 
 // cut takes the parts of an exchange from the queue. Called with m.mu held.

@@ -14,6 +14,65 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
+// detaining keeps back the answer of the first exchange that has at least so many names.
+type detaining struct {
+	redislock.Conn
+	names    int
+	detained atomic.Int32 // how many names that exchange has; 0: there was none yet
+	end      chan struct{}
+}
+
+func (c *detaining) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	v, err := c.Conn.Run(ctx, s, keys, args)
+	if len(keys) >= c.names && c.detained.CompareAndSwap(0, int32(len(keys))) {
+		<-c.end
+	}
+	return v, err
+}
+
+// TestCombinedSilent: a shared exchange without an answer delays no call that is not part of it.
+func TestCombinedSilent(t *testing.T) {
+	t.Parallel()
+	const goroutines, rounds = 64, 100
+	server := testenv.Redis(t)
+	conn := &detaining{Conn: dialRueidis(t, server.Addr), names: 8, end: make(chan struct{})}
+	s := openSession(t, redislock.New(conn, nil), long)
+	names := uncontended(t, s, goroutines)
+	var running atomic.Int32
+	running.Store(goroutines)
+	var group sync.WaitGroup
+	for _, name := range names {
+		group.Go(func() {
+			defer running.Add(-1)
+			for range rounds {
+				r := exclusive(name)
+				reply, err := s.Acquire(within(t, long), r)
+				if err == nil {
+					err = s.Release(within(t, long), driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, 0)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(soon); ; <-tick.C {
+		n := conn.detained.Load()
+		if n > 0 && running.Load() == n {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("%d goroutines are not done; want %d, whose exchange has no answer", running.Load(), n)
+			break
+		}
+	}
+	close(conn.end)
+	group.Wait()
+}
+
 // each calls f for all names at once.
 func each(names []string, f func(i int, name string)) {
 	var group sync.WaitGroup

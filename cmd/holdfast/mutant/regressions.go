@@ -191,6 +191,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/lua/take.lua", `not (seen and seen[l]) and`, `true and`},
 		}}, "tests/redislock", "TestCombinedSameName"},
+	{Mutant{ID: "redis-silent-exchange", Bug: "one shared exchange without an answer holds up calls that are not part of it",
+		Edits: []Edit{
+			{"redislock/combine.go", `if m.busy < atOnce && len(m.queue) > 0 {`, `if false {`},
+		}}, "tests/redislock", "TestCombinedSilent"},
 	{Mutant{ID: "redis-panic", Bug: "a panic of the Redis client counts as an exchange under way for ever",
 		Edits: []Edit{
 			{"redislock/combine.go", `defer m.ended() //`, "defer func() {\n\t\t\tif p := recover(); p != nil {\n\t\t\t\tpanic(p)\n\t\t\t}\n" +
