@@ -73,6 +73,63 @@ func TestCombinedSilent(t *testing.T) {
 	group.Wait()
 }
 
+// refusing is put before take.lua: the server refuses every third SET of shared exchanges, as one may that
+// counts its memory during a script.
+const refusing = `
+local redis = (function(real)
+  local function refuse(name)
+    if name ~= 'SET' or #KEYS == 1 then return false end
+    return real.call('INCR', 'refused') % 3 == 0
+  end
+  local text = 'OOM the memory is full'
+  return {
+    call = function(...) if refuse(...) then error(text) end return real.call(...) end,
+    pcall = function(...) if refuse(...) then return {err = text} end return real.pcall(...) end,
+  }
+end)(redis)
+`
+
+// TestCombinedRefused: a server refuses a name in the middle of a shared exchange. What the callers hear
+// is on record for each name.
+func TestCombinedRefused(t *testing.T) {
+	t.Parallel()
+	const goroutines, rounds = 64, 10
+	server := testenv.Redis(t)
+	b := newEdited(dialRueidis(t, server.Addr), nil, func(name, text string) string {
+		if name == "take" {
+			text = refusing + text
+		}
+		return text
+	})
+	s := openSession(t, b, long)
+	names := uncontended(t, s, goroutines)
+	for range rounds {
+		holds, errs := make([]driver.Hold, goroutines), make([]error, goroutines)
+		each(names, func(i int, name string) {
+			r := exclusive(name)
+			reply, err := s.Acquire(within(t, soon), r)
+			holds[i], errs[i] = driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, err
+		})
+		for i, h := range holds {
+			rec, err := b.Inspect(within(t, soon), h.Name)
+			if err != nil || len(rec.Holders) != min(int(h.Token), 1) || h.Token > 0 && rec.Holders[0].ID != h.ID {
+				t.Fatalf("Acquire: token %d, %v; on record is %+v, %v", h.Token, errs[i], rec, err)
+			}
+		}
+		each(names, func(i int, _ string) {
+			if holds[i].Token == 0 {
+				return
+			}
+			if err := s.Release(within(t, soon), holds[i], 0); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		})
+	}
+	if n := server.Do("GET refused"); n == "$-1" {
+		t.Error("no exchange was shared")
+	}
+}
+
 // each calls f for all names at once.
 func each(names []string, f func(i int, name string)) {
 	var group sync.WaitGroup

@@ -191,6 +191,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/lua/take.lua", `not (seen and seen[l]) and`, `true and`},
 		}}, "tests/redislock", "TestCombinedSameName"},
+	{Mutant{ID: "redis-refused-halfway", Bug: "a refusal in the middle of a shared exchange hides what it has granted",
+		Edits: []Edit{
+			{"redislock/lua/take.lua", `local r = redis.pcall('SET', l`, `local r = call('SET', l`},
+		}}, "tests/redislock", "TestCombinedRefused"},
 	{Mutant{ID: "redis-silent-exchange", Bug: "one shared exchange without an answer holds up calls that are not part of it",
 		Edits: []Edit{
 			{"redislock/combine.go", `if m.busy < atOnce && len(m.queue) > 0 {`, `if false {`},
