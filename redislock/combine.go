@@ -24,7 +24,9 @@ type combiner struct {
 	busy  int // exchanges under way
 	calls int // in them
 	queue []*part
-	timer *time.Timer // runs late
+	timer *time.Timer // calls late
+	armed bool        // the timer is running
+	first *part       // that was the first in the queue when the timer was started
 }
 
 // part is a call that waits for a shared exchange.
@@ -41,7 +43,7 @@ const (
 	atOnce    = 4                    // exchanges under way
 	few       = 8                    // calls in them, from which further calls share an exchange
 	enough    = 16                   // calls that wait, from which another exchange begins
-	moment    = 2 * time.Millisecond // how long a call waits for others
+	moment    = 2 * time.Millisecond // after so long, or twice that, calls wait for no others
 	mostParts = 32                   // calls in one exchange: a script blocks the server
 	sharedFor = 10 * time.Second     // bounds a shared exchange; each caller has its own bound
 )
@@ -72,10 +74,8 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of 
 	case len(m.queue) >= enough:
 		m.busy++
 		go m.share(m.cut())
-	case len(m.queue) == 1 && m.timer == nil:
-		m.timer = time.AfterFunc(moment, m.late)
-	case len(m.queue) == 1:
-		m.timer.Reset(moment)
+	case !m.armed:
+		m.arm()
 	}
 	m.mu.Unlock()
 	select {
@@ -116,13 +116,30 @@ func (m *combiner) next(calls int) []*part {
 	return m.cut()
 }
 
-// late begins an exchange for calls that have waited for a moment.
+// arm starts the timer. A timer for each call would cost more than its exchange. Called with m.mu
+// held, and calls in the queue.
+func (m *combiner) arm() {
+	m.armed, m.first = true, m.queue[0]
+	if m.timer == nil {
+		m.timer = time.AfterFunc(moment, m.late)
+		return
+	}
+	m.timer.Reset(moment)
+}
+
+// late begins an exchange if the first call in the queue has waited since the timer was started.
 func (m *combiner) late() {
-	m.mu.Lock()
 	var parts []*part
-	if m.busy < atOnce && len(m.queue) > 0 {
-		m.busy++
-		parts = m.cut()
+	m.mu.Lock()
+	m.armed = false
+	if len(m.queue) > 0 {
+		if m.queue[0] == m.first && m.busy < atOnce {
+			m.busy++
+			parts = m.cut()
+		}
+		if len(m.queue) > 0 {
+			m.arm()
+		}
 	}
 	m.mu.Unlock()
 	m.share(parts)

@@ -197,7 +197,7 @@ var AllRegressions = []Regression{
 		}}, "tests/redislock", "TestCombinedRefused"},
 	{Mutant{ID: "redis-silent-exchange", Bug: "one shared exchange without an answer holds up calls that are not part of it",
 		Edits: []Edit{
-			{"redislock/combine.go", `if m.busy < atOnce && len(m.queue) > 0 {`, `if false {`},
+			{"redislock/combine.go", `if m.queue[0] == m.first && m.busy < atOnce {`, `if false {`},
 		}}, "tests/redislock", "TestCombinedSilent"},
 	{Mutant{ID: "redis-panic", Bug: "a panic of the Redis client counts as an exchange under way for ever",
 		Edits: []Edit{
