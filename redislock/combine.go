@@ -11,9 +11,9 @@ import (
 )
 
 // A combiner runs one of the fast-path scripts for many goroutines. While few calls are under way,
-// each gets its own exchange. Calls beyond that number wait until an exchange has ended, or until
-// there are enough of them for another one, and share it. So a busy process sends fewer requests,
-// and no call waits longer than for one exchange.
+// each gets its own exchange. Calls beyond that number wait until an exchange has ended, until there
+// are enough of them for another one, or for a moment, and share it. So a busy process sends fewer
+// requests. An exchange that takes long delays other calls only if atOnce of them do.
 type combiner struct {
 	conn   *exchanger
 	script *Script
@@ -24,6 +24,9 @@ type combiner struct {
 	busy  int // exchanges under way
 	calls int // in them
 	queue []*part
+	timer *time.Timer // calls late
+	armed bool        // the timer is running
+	first *part       // that was the first in the queue when the timer was started
 }
 
 // part is a call that waits for a shared exchange.
@@ -37,40 +40,42 @@ type part struct {
 }
 
 const (
-	few       = 8                // calls under way: up to so many, each has an exchange of its own
-	enough    = 16               // calls that wait, from which another exchange begins
-	atOnce    = 4                // exchanges under way
-	mostParts = 32               // calls in one exchange: a script blocks the server
-	sharedFor = 10 * time.Second // bounds a shared exchange; each caller has its own bound
+	atOnce    = 4                    // exchanges under way
+	few       = 8                    // calls in them, from which further calls share an exchange
+	enough    = 16                   // calls that wait, from which another exchange begins
+	moment    = 2 * time.Millisecond // after so long, or twice that, calls wait for no others
+	mostParts = 32                   // calls in one exchange: a script blocks the server
+	sharedFor = 10 * time.Second     // bounds a shared exchange; each caller has its own bound
 )
 
 // run is Backend.runFor, or Backend.sure. It may combine the call with others.
-func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of requester) (v Value, err error) {
+func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of requester) (Value, error) {
 	c.done()
 	m.mu.Lock()
 	if m.single || m.busy < atOnce && m.calls < few {
 		m.busy++
 		m.calls++
 		m.mu.Unlock()
+		defer m.ended() // also if the client panics: its callers may recover
 		if m.sure != nil {
-			v, err = m.sure.sure(ctx, patience, m.script, c, of)
-		} else {
-			var abandoned bool
-			if v, abandoned, err = m.conn.exchange(ctx, m.script, c, of); !abandoned {
-				c.free()
-			}
+			return m.sure.sure(ctx, patience, m.script, c, of)
 		}
-		if parts := m.next(1); parts != nil {
-			go m.share(parts)
+		v, abandoned, err := m.conn.exchange(ctx, m.script, c, of)
+		if !abandoned {
+			c.free()
 		}
 		return v, err
 	}
 	p := newPart()
 	p.call, p.patience, p.of = c, patience, of
 	m.queue = append(m.queue, p)
-	if m.busy < atOnce && len(m.queue) >= enough {
+	switch {
+	case m.busy == atOnce: // the next one that ends takes p along
+	case len(m.queue) >= enough:
 		m.busy++
 		go m.share(m.cut())
+	case !m.armed:
+		m.arm()
 	}
 	m.mu.Unlock()
 	select {
@@ -90,6 +95,13 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of 
 	}
 }
 
+// ended notes that the exchange of one call has ended.
+func (m *combiner) ended() {
+	if parts := m.next(1); parts != nil {
+		go m.share(parts)
+	}
+}
+
 // next notes that an exchange of so many calls has ended, and takes the parts of the next one from
 // the queue. If there are none, it counts one exchange less as under way.
 func (m *combiner) next(calls int) []*part {
@@ -102,6 +114,35 @@ func (m *combiner) next(calls int) []*part {
 		return nil
 	}
 	return m.cut()
+}
+
+// arm starts the timer. A timer for each call would cost more than its exchange. Called with m.mu
+// held, and calls in the queue.
+func (m *combiner) arm() {
+	m.armed, m.first = true, m.queue[0]
+	if m.timer == nil {
+		m.timer = time.AfterFunc(moment, m.late)
+		return
+	}
+	m.timer.Reset(moment)
+}
+
+// late begins an exchange if the first call in the queue has waited since the timer was started.
+func (m *combiner) late() {
+	var parts []*part
+	m.mu.Lock()
+	m.armed = false
+	if len(m.queue) > 0 {
+		if m.queue[0] == m.first && m.busy < atOnce {
+			m.busy++
+			parts = m.cut()
+		}
+		if len(m.queue) > 0 {
+			m.arm()
+		}
+	}
+	m.mu.Unlock()
+	m.share(parts)
 }
 
 // cut takes the parts of an exchange from the queue. Called with m.mu held.
@@ -166,14 +207,20 @@ func (p *part) free() {
 	partPool.Put(p)
 }
 
-// exchange runs the script once.
+// exchange runs the script once. Its callers watch their own contexts. An error does not look as if
+// one of these had ended.
 func (m *combiner) exchange(patience time.Duration, keys, args []string) (Value, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), sharedFor)
+	all := context.Background()
+	ctx, cancel := context.WithTimeout(all, sharedFor)
 	defer cancel()
 	if m.sure == nil {
-		return m.conn.Conn.Run(ctx, m.script, keys, args) // its callers watch their own contexts
+		v, err := m.conn.Conn.Run(ctx, m.script, keys, args)
+		return v, m.conn.answered(all, err)
 	}
 	r := m.sure.confirm(ctx, patience, []Call{{m.script, keys, args}}, true)[0]
+	if _, err := lacking(r.Err); err != nil {
+		return r.Value, callers(all, err)
+	}
 	return r.Value, r.Err
 }
 

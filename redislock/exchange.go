@@ -139,8 +139,11 @@ func unanswered(err error) bool {
 	return errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable)
 }
 
-// unsent reports whether err means that nothing was sent.
-func unsent(err error) bool { return errors.Is(err, driver.ErrUnavailable) }
+// unsent reports whether err means that nothing was sent. A lack of confirmations may have
+// ErrUnavailable as its cause, after the script was run.
+func unsent(err error) bool {
+	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain)
+}
 
 // flight is an exchange of one script. It works as obey does, without its allocations.
 type flight struct {

@@ -28,8 +28,9 @@ for i, l in ipairs(KEYS) do
     end
     -- A token that begins a new granule needs acquire.lua to check the floor.
     if p <= MAXTOKEN and find(v, sub(p, 1, 9), 3, true) == 3 then
-      call('SET', l, 'X0' .. p .. now .. ARGV[4 * i - 3] .. now .. ARGV[4 * i - 2], 'PX', ARGV[4 * i - 1])
-      token = p == now and clock or tonumber(p)
+      -- A refusal must not fail the names before, which are granted; acquire.lua reports it.
+      local r = redis.pcall('SET', l, 'X0' .. p .. now .. ARGV[4 * i - 3] .. now .. ARGV[4 * i - 2], 'PX', ARGV[4 * i - 1])
+      if not (type(r) == 'table' and r.err) then token = p == now and clock or tonumber(p) end
     end
   end
   answers[i] = token

@@ -191,6 +191,33 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/lua/take.lua", `not (seen and seen[l]) and`, `true and`},
 		}}, "tests/redislock", "TestCombinedSameName"},
+	{Mutant{ID: "redis-refused-halfway", Bug: "a refusal in the middle of a shared exchange hides what it has granted",
+		Edits: []Edit{
+			{"redislock/lua/take.lua", `local r = redis.pcall('SET', l`, `local r = call('SET', l`},
+		}}, "tests/redislock", "TestCombinedRefused"},
+	{Mutant{ID: "redis-silent-exchange", Bug: "one shared exchange without an answer holds up calls that are not part of it",
+		Edits: []Edit{
+			{"redislock/combine.go", `if m.queue[0] == m.first && m.busy < atOnce {`, `if false {`},
+		}}, "tests/redislock", "TestCombinedSilent"},
+	{Mutant{ID: "redis-panic", Bug: "a panic of the Redis client counts as an exchange under way for ever",
+		Edits: []Edit{
+			{"redislock/combine.go", `defer m.ended() //`, "defer func() {\n\t\t\tif p := recover(); p != nil {\n\t\t\t\tpanic(p)\n\t\t\t}\n" +
+				"\t\t\tm.ended()\n\t\t}() //"},
+		}}, "tests/redislock", "TestCombinedPanic"},
+	{Mutant{ID: "redis-shared-time-limit", Bug: "a time limit of a shared exchange looks like the end of its callers' contexts",
+		Edits: []Edit{
+			{"redislock/combine.go", `return v, m.conn.answered(all, err)`, `return v, err`},
+		}}, "tests/redislock", "TestCombinedTimeLimit"},
+	{Mutant{ID: "redis-wait-unblocked", Bug: "a late grant stays if the wait for replicas ends with an error",
+		Edits: []Edit{
+			{"redislock/exchange.go", `errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain)`,
+				`errors.Is(err, driver.ErrUnavailable)`},
+		}}, "tests/redislock", "TestLateGrantUnblocked"},
+	{Mutant{ID: "redis-taken-back-once", Bug: "a grant that could not be taken back stays after Close",
+		Edits: []Edit{
+			{"redislock/replicas.go", `err := s.takenBack(ctx, name, id); err != nil {`,
+				`err := s.Cancel(ctx, name, id); err != nil {`},
+		}}, "tests/redislock", "TestTakenBackLate"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
