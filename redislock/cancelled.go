@@ -77,10 +77,11 @@ func (s *session) undo(name, id string) {
 	_ = s.Cancel(ctx, name, id) // if it fails, the grant expires
 }
 
-// takenBack cancels a request whose answer came after its cancellation.
-func (s *session) takenBack(ctx context.Context, name, id string) error {
+// ensureCancelled cancels a request that no caller cancels any more. If that gets no answer, the
+// session cancels it again by itself.
+func (s *session) ensureCancelled(ctx context.Context, name, id string) error {
 	err := s.Cancel(ctx, name, id)
-	if err != nil { // no other code retries it
+	if err != nil {
 		r := requester{s, name, id}
 		r.left()
 		r.over(false)

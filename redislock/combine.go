@@ -11,9 +11,9 @@ import (
 )
 
 // A combiner runs one of the fast-path scripts for many goroutines. While few calls are under way,
-// each gets its own exchange. Calls beyond that number wait until an exchange has ended, until there
-// are enough of them for another one, or for a moment, and share it. So a busy process sends fewer
-// requests. An exchange that takes long delays other calls only if atOnce of them do.
+// each gets its own exchange. Further calls wait and share one, so a busy process sends fewer
+// requests. A shared exchange begins when another one ends, when enough calls wait, or after a
+// moment. So an exchange that takes long delays calls outside it only if atOnce of them do.
 type combiner struct {
 	conn   *exchanger
 	script *Script
@@ -26,7 +26,7 @@ type combiner struct {
 	queue []*part
 	timer *time.Timer // calls late
 	armed bool        // the timer is running
-	first *part       // that was the first in the queue when the timer was started
+	first *part       // the first in the queue when the timer was started
 }
 
 // part is a call that waits for a shared exchange.
@@ -43,7 +43,7 @@ const (
 	atOnce    = 4                    // exchanges under way
 	few       = 8                    // calls in them, from which further calls share an exchange
 	enough    = 16                   // calls that wait, from which another exchange begins
-	moment    = 2 * time.Millisecond // after so long, or twice that, calls wait for no others
+	moment    = 2 * time.Millisecond // how long a call waits for others; at most twice as long
 	mostParts = 32                   // calls in one exchange: a script blocks the server
 	sharedFor = 10 * time.Second     // bounds a shared exchange; each caller has its own bound
 )
@@ -210,16 +210,16 @@ func (p *part) free() {
 // exchange runs the script once. Its callers watch their own contexts. An error does not look as if
 // one of these had ended.
 func (m *combiner) exchange(patience time.Duration, keys, args []string) (Value, error) {
-	all := context.Background()
-	ctx, cancel := context.WithTimeout(all, sharedFor)
+	none := context.Background()
+	ctx, cancel := context.WithTimeout(none, sharedFor)
 	defer cancel()
 	if m.sure == nil {
 		v, err := m.conn.Conn.Run(ctx, m.script, keys, args)
-		return v, m.conn.answered(all, err)
+		return v, m.conn.answered(none, err)
 	}
 	r := m.sure.confirm(ctx, patience, []Call{{m.script, keys, args}}, true)[0]
 	if _, err := lacking(r.Err); err != nil {
-		return r.Value, callers(all, err)
+		return r.Value, callers(none, err)
 	}
 	return r.Value, r.Err
 }

@@ -62,7 +62,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	}
 	wake, ok := s.waits(id, 0)
 	if !ok {
-		return driver.Reply{}, s.takenBack(ctx, name, id)
+		return driver.Reply{}, s.ensureCancelled(ctx, name, id)
 	}
 	return driver.Reply{Wake: wake}, nil
 }

@@ -134,7 +134,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	}
 	wake, ok := s.waits(req.ID, last)
 	if !ok { // cancelled meanwhile, perhaps before the store received the request
-		return reply, 0, s.takenBack(ctx, req.Name, req.ID)
+		return reply, 0, s.ensureCancelled(ctx, req.Name, req.ID)
 	}
 	reply.Wake = wake
 	return reply, place, nil
@@ -193,7 +193,7 @@ func (s *session) refused(r requester, again bool, err error) error {
 
 func (s *session) granted(ctx context.Context, req *driver.Request, token uint64) (driver.Reply, error) {
 	if !s.holds(req.ID, token) {
-		if err := s.takenBack(ctx, req.Name, req.ID); err != nil {
+		if err := s.ensureCancelled(ctx, req.Name, req.ID); err != nil {
 			return driver.Reply{}, err
 		}
 		return driver.Reply{}, fmt.Errorf("%w: the request was cancelled while it was granted", driver.ErrUncertain)
@@ -303,7 +303,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	}
 	s.regroup(id)
 	if !s.holds(id, h.Token) { // cancelled meanwhile, perhaps before the store received the request
-		if err := s.takenBack(ctx, h.Name, id); err != nil {
+		if err := s.ensureCancelled(ctx, h.Name, id); err != nil {
 			return err
 		}
 		return fmt.Errorf("%w: the request was cancelled while it was granted", driver.ErrUncertain)

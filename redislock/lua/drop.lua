@@ -2,8 +2,9 @@
 -- renewed them lately. KEYS: the l of each. ARGV, two for each: the token (16 digits); the id with
 -- its length. Answers for each 0: done; 3: release.lua must decide.
 
+-- See take.lua for MGET, and for names that come twice.
 local find, byte = string.find, string.byte
-local values = #KEYS == 1 and {redis.pcall('GET', KEYS[1])} or redis.pcall('MGET', unpack(KEYS)) -- as in take.lua
+local values = #KEYS == 1 and {redis.pcall('GET', KEYS[1])} or redis.pcall('MGET', unpack(KEYS))
 local answers, seen = {}, #KEYS > 1 and {}
 for i, l in ipairs(KEYS) do
   local v, answer = values[i], 3

@@ -5,10 +5,11 @@
 --
 -- Times stay strings of 16 digits, because formatting numbers is expensive.
 
-local call, find, sub = redis.call, string.find, string.sub
+local find, sub = string.find, string.sub
 -- A key that is not a string must not fail the others: MGET has nil for it. It costs less than a GET
 -- for each. A user who may not run it gets an error in place of a table.
 local values = #KEYS == 1 and {redis.pcall('GET', KEYS[1])} or redis.pcall('MGET', unpack(KEYS))
+-- Of a name that comes twice, the value is old when its second turn comes.
 local answers, seen, now, clock = {}, #KEYS > 1 and {}, nil, nil
 for i, l in ipairs(KEYS) do
   local v, n, token = values[i], ARGV[4 * i], 0

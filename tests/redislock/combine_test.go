@@ -146,6 +146,11 @@ func TestCombinedWithoutMGET(t *testing.T) {
 		})
 	}
 	group.Wait()
+	raw := rawClient(t, server.Addr)
+	entries, err := raw.Do(t.Context(), raw.B().Arbitrary("ACL", "LOG").Build()).ToAny()
+	if err != nil || !strings.Contains(fmt.Sprint(entries), "mget") {
+		t.Errorf("no exchange was shared: ACL LOG is %v, %v", entries, err)
+	}
 }
 
 // A caller that gives up during a shared exchange leaves nothing behind.

@@ -193,7 +193,7 @@ var AllRegressions = []Regression{
 		}}, "tests/redislock", "TestCombinedSameName"},
 	{Mutant{ID: "redis-refused-halfway", Bug: "a refusal in the middle of a shared exchange hides what it has granted",
 		Edits: []Edit{
-			{"redislock/lua/take.lua", `local r = redis.pcall('SET', l`, `local r = call('SET', l`},
+			{"redislock/lua/take.lua", `local r = redis.pcall('SET', l`, `local r = redis.call('SET', l`},
 		}}, "tests/redislock", "TestCombinedRefused"},
 	{Mutant{ID: "redis-silent-exchange", Bug: "one shared exchange without an answer holds up calls that are not part of it",
 		Edits: []Edit{
@@ -206,7 +206,7 @@ var AllRegressions = []Regression{
 		}}, "tests/redislock", "TestCombinedPanic"},
 	{Mutant{ID: "redis-shared-time-limit", Bug: "a time limit of a shared exchange looks like the end of its callers' contexts",
 		Edits: []Edit{
-			{"redislock/combine.go", `return v, m.conn.answered(all, err)`, `return v, err`},
+			{"redislock/combine.go", `return v, m.conn.answered(none, err)`, `return v, err`},
 		}}, "tests/redislock", "TestCombinedTimeLimit"},
 	{Mutant{ID: "redis-wait-unblocked", Bug: "a late grant stays if the wait for replicas ends with an error",
 		Edits: []Edit{
@@ -215,7 +215,7 @@ var AllRegressions = []Regression{
 		}}, "tests/redislock", "TestLateGrantUnblocked"},
 	{Mutant{ID: "redis-taken-back-once", Bug: "a grant that could not be taken back stays after Close",
 		Edits: []Edit{
-			{"redislock/replicas.go", `err := s.takenBack(ctx, name, id); err != nil {`,
+			{"redislock/replicas.go", `err := s.ensureCancelled(ctx, name, id); err != nil {`,
 				`err := s.Cancel(ctx, name, id); err != nil {`},
 		}}, "tests/redislock", "TestTakenBackLate"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
