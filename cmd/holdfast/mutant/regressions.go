@@ -222,6 +222,10 @@ var AllRegressions = []Regression{
 			{"redislock/replicas.go", `err := s.ensureCancelled(ctx, name, id); err != nil {`,
 				`err := s.Cancel(ctx, name, id); err != nil {`},
 		}}, "tests/redislock", "TestTakenBackLate"},
+	{Mutant{ID: "quorum-ends-a-later-grant", Bug: "a member's session cancels a request late, which then has another grant",
+		Edits: []Edit{
+			{"redislock/wake.go", `if s.undoing[id].n > 0 {`, `if false {`},
+		}}, "tests/redislock", "TestAskedAgain"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
