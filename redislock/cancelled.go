@@ -1,6 +1,12 @@
 package redislock
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
 
 // cancelled holds the names of recently cancelled requests, by ID. A cancellation may overtake its
 // request. The request then still gets a place in the queue and later the lock, which the session
@@ -66,25 +72,64 @@ func (s *session) unwanted(id string, token uint64) {
 // undo cancels a request that was cancelled already, because the store may have received it after
 // its cancellation.
 func (s *session) undo(name, id string) {
-	s.mu.Lock()
-	_, asked := s.requests[id]
-	s.mu.Unlock()
-	if asked {
-		return // the caller asks again
-	}
 	ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
 	defer cancel()
-	_ = s.Cancel(ctx, name, id) // if it fails, the grant expires
+	_, _ = s.cancelByItself(ctx, name, id) // if it fails, the grant expires
 }
 
-// ensureCancelled cancels a request that no caller cancels any more. If that gets no answer, the
-// session cancels it again by itself.
+// ensureCancelled cancels a request that has ended here: it was cancelled while an exchange of it was
+// under way, or its grant is taken back. If that gets no answer, the session cancels it again by
+// itself, because its caller may not.
 func (s *session) ensureCancelled(ctx context.Context, name, id string) error {
-	err := s.Cancel(ctx, name, id)
+	asked, err := s.cancelByItself(ctx, name, id)
+	if asked {
+		return fmt.Errorf("%w: the request is asked again", driver.ErrUncertain)
+	}
 	if err != nil {
 		r := requester{s, name, id}
 		r.left()
 		r.over(false)
 	}
 	return err
+}
+
+// undoing is about cancellations of a request that the session sends by itself.
+type undoing struct {
+	n    int           // how many have no answer
+	seen time.Duration // when the last one was sent
+}
+
+// cancelByItself cancels a request, unless its caller asks again. A quorum may do that at a member,
+// after a cancellation of its own. This one could then end the later grant. So the member's session
+// refuses the request until the answer. If none comes, the cancellation may arrive at any time, and
+// the session refuses the request until prune.
+func (s *session) cancelByItself(ctx context.Context, name, id string) (asked bool, err error) {
+	s.mu.Lock()
+	if _, asked = s.requests[id]; asked {
+		s.mu.Unlock()
+		return true, nil
+	}
+	s.countUndoing(id, 1)
+	s.mu.Unlock()
+	if err = s.Cancel(ctx, name, id); err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.countUndoing(id, -1)
+	}
+	return false, err
+}
+
+// countUndoing adds n to the cancellations of a request that have no answer. The caller holds s.mu.
+func (s *session) countUndoing(id string, n int) {
+	if s.b.member == nil { // no other caller asks again
+		return
+	}
+	if s.undoing == nil {
+		s.undoing = map[string]undoing{}
+	}
+	if n += s.undoing[id].n; n <= 0 {
+		delete(s.undoing, id)
+		return
+	}
+	s.undoing[id] = undoing{n, s.b.now()}
 }

@@ -26,7 +26,7 @@ type combiner struct {
 	queue []*part
 	timer *time.Timer // calls late
 	armed bool        // the timer is running
-	first *part       // the first in the queue when the timer was started
+	old   int         // calls in the queue, at its head, that were there when the timer was started
 }
 
 // part is a call that waits for a shared exchange.
@@ -119,7 +119,7 @@ func (m *combiner) next(calls int) []*part {
 // arm starts the timer. A timer for each call would cost more than its exchange. Called with m.mu
 // held, and calls in the queue.
 func (m *combiner) arm() {
-	m.armed, m.first = true, m.queue[0]
+	m.armed, m.old = true, len(m.queue)
 	if m.timer == nil {
 		m.timer = time.AfterFunc(moment, m.late)
 		return
@@ -127,13 +127,13 @@ func (m *combiner) arm() {
 	m.timer.Reset(moment)
 }
 
-// late begins an exchange if the first call in the queue has waited since the timer was started.
+// late begins an exchange if a call in the queue has waited since the timer was started.
 func (m *combiner) late() {
 	var parts []*part
 	m.mu.Lock()
 	m.armed = false
 	if len(m.queue) > 0 {
-		if m.queue[0] == m.first && m.busy < atOnce {
+		if m.old > 0 && m.busy < atOnce {
 			m.busy++
 			parts = m.cut()
 		}
@@ -149,6 +149,7 @@ func (m *combiner) late() {
 func (m *combiner) cut() []*part {
 	n := min(len(m.queue), mostParts)
 	m.calls += n
+	m.old = max(m.old-n, 0)
 	parts := m.queue[:n:n]
 	m.queue = m.queue[n:]
 	return parts
@@ -161,6 +162,9 @@ func (m *combiner) withdraw(p *part) (waiting, answered bool) {
 	defer m.mu.Unlock()
 	for i, q := range m.queue {
 		if q == p {
+			if i < m.old {
+				m.old--
+			}
 			m.queue = append(m.queue[:i:i], m.queue[i+1:]...)
 			return true, false
 		}

@@ -284,6 +284,11 @@ func (s *session) prune() {
 			delete(s.requests, id)
 		}
 	}
+	for id, u := range s.undoing {
+		if now-u.seen > 3*s.ttl+slack {
+			delete(s.undoing, id)
+		}
+	}
 }
 
 // pruneSubscriptions ends subscriptions that nothing uses.

@@ -208,6 +208,7 @@ func (b *Backend) confirmHere(ctx context.Context, patience time.Duration, calls
 // under way may report the grant, and a cancellation without an answer may still take effect. So
 // the request is spent.
 func (s *session) takeBack(ctx context.Context, name, id string, short *unreplicated) error {
+	s.unregister(id)
 	if err := s.ensureCancelled(ctx, name, id); err != nil {
 		return driver.Spent(fmt.Errorf("%w; it could not be taken back: %w", short, err))
 	}

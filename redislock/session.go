@@ -29,8 +29,9 @@ type session struct {
 	mu        sync.Mutex
 	requests  map[string]request // by request ID: grants, places in the queue, and requests under way
 	cancelled cancelled
-	streak    map[string]int8 // of names that were free or contended lately; see fastpath.go
-	pruned    time.Duration   // when prune last worked
+	undoing   map[string]undoing // by request ID, at a member
+	streak    map[string]int8    // of names that were free or contended lately; see fastpath.go
+	pruned    time.Duration      // when prune last worked
 	closed    bool
 	asked     uint64   // the number of the last exchange that asked for a request
 	stray     []string // names from the index that may be forgotten

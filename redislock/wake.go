@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,9 @@ func (s *session) register(id string, a request) (number uint64, again bool, err
 	defer s.mu.Unlock()
 	if s.closed {
 		return 0, false, driver.ErrClosed
+	}
+	if s.undoing[id].n > 0 {
+		return 0, false, fmt.Errorf("%w: an earlier exchange of this request is being cancelled", driver.ErrUnavailable)
 	}
 	old, again := s.requests[id]
 	if again {

@@ -112,13 +112,29 @@ func TestRights(t *testing.T) {
 		})
 	}
 	all4.Wait()
+	var many sync.WaitGroup
+	for i := range 64 { // many goroutines of one client share exchanges
+		many.Go(func() {
+			for range 20 {
+				if err := clients[0].Mutex(fmt.Sprint(i)).Do(within(t), func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	many.Wait()
+	shared := false
 	for _, s := range g.servers {
 		for command, stats := range s.Info("commandstats") {
+			shared = shared || command == "cmdstat_mget"
 			if !strings.Contains(stats, "rejected_calls=0") && strings.Contains(stats, "rejected_calls=") &&
 				command != "cmdstat_select" {
 				t.Errorf("refused: %s %s", command, stats)
 			}
 		}
+	}
+	if !shared {
+		t.Error("no exchange was shared")
 	}
 }
 

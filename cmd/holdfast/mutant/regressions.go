@@ -197,8 +197,12 @@ var AllRegressions = []Regression{
 		}}, "tests/redislock", "TestCombinedRefused"},
 	{Mutant{ID: "redis-silent-exchange", Bug: "one shared exchange without an answer holds up calls that are not part of it",
 		Edits: []Edit{
-			{"redislock/combine.go", `if m.queue[0] == m.first && m.busy < atOnce {`, `if false {`},
+			{"redislock/combine.go", `if m.old > 0 && m.busy < atOnce {`, `if false {`},
 		}}, "tests/redislock", "TestCombinedSilent"},
+	{Mutant{ID: "redis-waits-for-leavers", Bug: "a call waits longer for others when calls before it in the queue give up",
+		Edits: []Edit{
+			{"redislock/combine.go", "\t\t\tif i < m.old {\n\t\t\t\tm.old--\n", "\t\t\tif i < m.old {\n\t\t\t\tm.old = 0\n"},
+		}}, "redislock", "TestWaitsForOthers"},
 	{Mutant{ID: "redis-panic", Bug: "a panic of the Redis client counts as an exchange under way for ever",
 		Edits: []Edit{
 			{"redislock/combine.go", `defer m.ended() //`, "defer func() {\n\t\t\tif p := recover(); p != nil {\n\t\t\t\tpanic(p)\n\t\t\t}\n" +
@@ -218,6 +222,10 @@ var AllRegressions = []Regression{
 			{"redislock/replicas.go", `err := s.ensureCancelled(ctx, name, id); err != nil {`,
 				`err := s.Cancel(ctx, name, id); err != nil {`},
 		}}, "tests/redislock", "TestTakenBackLate"},
+	{Mutant{ID: "quorum-ends-a-later-grant", Bug: "a member's session cancels a request late, which then has another grant",
+		Edits: []Edit{
+			{"redislock/wake.go", `if s.undoing[id].n > 0 {`, `if false {`},
+		}}, "tests/redislock", "TestAskedAgain"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
