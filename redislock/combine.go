@@ -132,14 +132,13 @@ func (m *combiner) late() {
 	var parts []*part
 	m.mu.Lock()
 	m.armed = false
-	if len(m.queue) > 0 {
-		if m.old > 0 && m.busy < atOnce {
-			m.busy++
-			parts = m.cut()
-		}
-		if len(m.queue) > 0 {
-			m.arm()
-		}
+	switch {
+	case m.busy == atOnce || len(m.queue) == 0: // see run
+	case m.old > 0: // all that wait fit into one exchange
+		m.busy++
+		parts = m.cut()
+	default:
+		m.arm()
 	}
 	m.mu.Unlock()
 	m.share(parts)

@@ -197,7 +197,7 @@ var AllRegressions = []Regression{
 		}}, "tests/redislock", "TestCombinedRefused"},
 	{Mutant{ID: "redis-silent-exchange", Bug: "one shared exchange without an answer holds up calls that are not part of it",
 		Edits: []Edit{
-			{"redislock/combine.go", `if m.old > 0 && m.busy < atOnce {`, `if false {`},
+			{"redislock/combine.go", `case m.old > 0: // all`, `case false: // all`},
 		}}, "tests/redislock", "TestCombinedSilent"},
 	{Mutant{ID: "redis-waits-for-leavers", Bug: "a call waits longer for others when calls before it in the queue give up",
 		Edits: []Edit{
