@@ -41,7 +41,7 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	programs := needsAll(t, mariadb.Packages, mariadb.Find)
 	needs(t, "mariadb", mariadb.Packages)
 	a := newAccount(t, "mariadb", mariadb.User)
-	m := &MariaDBServer{server: server{Addr: freeAddr(t), t: t, what: "the MariaDB server", data: a.Path("data"),
+	m := &MariaDBServer{server: server{Addr: FreeAddr(t), t: t, what: "the MariaDB server", data: a.Path("data"),
 		account: &a}, Socket: a.Path("s")}
 	m.ready = func() error { return mariadb.Greets("tcp", m.Addr) }
 	m.argv = install(t, a, programs.Install)

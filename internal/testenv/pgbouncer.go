@@ -26,7 +26,7 @@ func PgBouncer(t testing.TB, p *PostgresServer, mode string, settings ...string)
 		t.Fatalf("PgBouncer: mode %q; want one of %q", mode, modes)
 	}
 	a := newAccount(t, "pgbouncer", "postgres")
-	b := &PgBouncerServer{server{Addr: freeAddr(t), t: t, what: "PgBouncer", account: &a}}
+	b := &PgBouncerServer{server{Addr: FreeAddr(t), t: t, what: "PgBouncer", account: &a}}
 	// Its own console answers even if p does not.
 	addr := b.Addr
 	b.ready = func() error { return postgres.Welcomes("tcp", addr, "pgbouncer") }

@@ -36,9 +36,9 @@ func needsAll[P any](t testing.TB, install string, find func() (P, error)) P {
 	return programs
 }
 
-// freeAddr returns an address of the loopback interface on which nobody listens. No other test gets
+// FreeAddr returns an address of the loopback interface on which nobody listens. No other test gets
 // the address before this test ends.
-func freeAddr(t testing.TB) string {
+func FreeAddr(t testing.TB) string {
 	t.Helper()
 	addrs, release := reserve(t, 1)
 	release()

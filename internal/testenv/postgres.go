@@ -38,7 +38,7 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 	t.Helper()
 	programs := needsAll(t, postgres.Packages, postgres.Find)
 	a := newAccount(t, "postgres", postgres.User)
-	p := &PostgresServer{server{Addr: freeAddr(t), t: t, what: "the PostgreSQL server", data: a.Path("data"), account: &a,
+	p := &PostgresServer{server{Addr: FreeAddr(t), t: t, what: "the PostgreSQL server", data: a.Path("data"), account: &a,
 		run: servers.Server{Quit: syscall.SIGINT, Forks: true}}}
 	p.ready = func() error { return postgres.Welcomes("unix", p.socket(), "postgres") }
 	p.argv = install(t, a, programs.Install)

@@ -16,7 +16,7 @@ func PostgresStandby(t testing.TB, primary *PostgresServer, settings ...string) 
 	t.Helper()
 	programs := filepath.Dir(primary.argv[0])
 	a := newAccount(t, "postgres", postgres.User)
-	p := &PostgresServer{server{Addr: freeAddr(t), t: t, what: "the PostgreSQL standby", data: a.Path("data"), account: &a,
+	p := &PostgresServer{server{Addr: FreeAddr(t), t: t, what: "the PostgreSQL standby", data: a.Path("data"), account: &a,
 		run: servers.Server{Quit: syscall.SIGINT, Forks: true}}}
 	p.ready = func() error { return postgres.Welcomes("unix", p.socket(), "postgres") }
 	_, port, _ := net.SplitHostPort(primary.Addr)

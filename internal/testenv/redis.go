@@ -63,11 +63,11 @@ func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 	t.Helper()
 	// Else it uses its own port plus 10,000, which may be taken.
 	if slices.Contains(args, "--cluster-enabled") {
-		_, bus, err := net.SplitHostPort(freeAddr(t))
+		_, bus, err := net.SplitHostPort(FreeAddr(t))
 		must(t, err)
 		args = append(slices.Clone(args), "--cluster-port", bus)
 	}
-	r := newRedis(t, certs, freeAddr(t), args)
+	r := newRedis(t, certs, FreeAddr(t), args)
 	r.Start()
 	return r
 }

@@ -40,7 +40,7 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 	t.Helper()
 	needs(t, "java", zookeeper.Packages)
 	dir := t.TempDir()
-	z := &ZooKeeperServer{server{Addr: freeAddr(t), TLS: certs, t: t, what: "the ZooKeeper server", data: dir}}
+	z := &ZooKeeperServer{server{Addr: FreeAddr(t), TLS: certs, t: t, what: "the ZooKeeper server", data: dir}}
 	z.ready = func() error { _, err := z.mode(); return err }
 	at := zookeeper.At(z.Addr)
 	if certs != nil {

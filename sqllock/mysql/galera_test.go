@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -28,11 +27,11 @@ func galera(t *testing.T, n int) []*testenv.MariaDBServer {
 	var nodes []*testenv.MariaDBServer
 	first := ""
 	for i := range n {
-		group, rest := freePort(t), freePort(t)
+		group, rest := testenv.FreeAddr(t), testenv.FreeAddr(t)
 		nodes = append(nodes, testenv.MariaDB(t, "--wsrep-on=ON", "--wsrep-provider="+galeraLibrary,
 			"--wsrep-cluster-name=holdfast",
 			"--wsrep-cluster-address=gcomm://"+first, fmt.Sprint("--wsrep-node-name=node", i), "--wsrep-sst-method=rsync",
-			"--wsrep-sst-receive-address="+freePort(t), "--binlog-format=ROW",
+			"--wsrep-sst-receive-address="+testenv.FreeAddr(t), "--binlog-format=ROW",
 			"--innodb-autoinc-lock-mode=2", "--wsrep-node-address=127.0.0.1",
 			"--wsrep-provider-options=gmcast.listen_addr=tcp://"+group+
 				";ist.recv_addr="+rest+";gcache.size=8M"))
@@ -48,16 +47,6 @@ func galera(t *testing.T, n int) []*testenv.MariaDBServer {
 	}
 	initialise(t, nodes[0].DSN("root", ""))
 	return nodes
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // Clients at both nodes of a Galera cluster want the same few names. A node executes its change
