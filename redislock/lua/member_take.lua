@@ -16,8 +16,9 @@ for i, l in ipairs(KEYS) do
     if p - last < tonumber(n) then p = string.format('%016.0f', last + n) end
     -- A token that begins a new granule needs acquire.lua to check the floor.
     if p <= MAXTOKEN and string.sub(p, 1, 9) == string.sub(last, 1, 9) then
-      redis.call('SET', l, 'X0' .. p .. now .. string.sub(ARGV[4 * i - 3], 17) .. now .. ARGV[4 * i - 2], 'PX', ARGV[4 * i - 1])
-      token = tonumber(p)
+      -- A refusal must not fail the names before, which are granted; acquire.lua reports it.
+      local r = redis.pcall('SET', l, 'X0' .. p .. now .. string.sub(ARGV[4 * i - 3], 17) .. now .. ARGV[4 * i - 2], 'PX', ARGV[4 * i - 1])
+      if not (type(r) == 'table' and r.err) then token = tonumber(p) end
     end
   end
   answers[i] = token

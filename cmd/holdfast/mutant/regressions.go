@@ -195,6 +195,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/lua/take.lua", `local r = redis.pcall('SET', l`, `local r = redis.call('SET', l`},
 		}}, "tests/redislock", "TestCombinedRefused"},
+	{Mutant{ID: "quorum-refused-halfway", Bug: "a refusal in the middle of a member's shared exchange hides what it has granted",
+		Edits: []Edit{
+			{"redislock/lua/member_take.lua", `local r = redis.pcall('SET', l`, `local r = redis.call('SET', l`},
+		}}, "tests/quorum", "TestCombinedRefused"},
 	{Mutant{ID: "redis-silent-exchange", Bug: "one shared exchange without an answer holds up calls that are not part of it",
 		Edits: []Edit{
 			{"redislock/combine.go", `case m.old > 0: // all`, `case false: // all`},
