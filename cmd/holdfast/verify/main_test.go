@@ -139,7 +139,8 @@ func startWith(t testing.TB, first string) *child {
 		for range c.lines { // its goroutine ends
 		}
 	})
-	c.say(first)
+	// A worker that refuses its input may end before it has read all of it. Its end tells why.
+	_, _ = io.WriteString(c.in, first)
 	return c
 }
 
