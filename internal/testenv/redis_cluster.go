@@ -34,9 +34,11 @@ type RedisClusterServers struct {
 func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 	t.Helper()
 	const primaries = 3
-	n := 2 * primaries
+	n, failed := 2*primaries, "1000" // milliseconds without an answer
 	if setup.NoReplicas {
-		n = primaries
+		// There is no failover to wait for. A server that had no processor for a second must not count
+		// as failed.
+		n, failed = primaries, "10000"
 	}
 	c := &RedisClusterServers{t: t}
 	var certs *Certs
@@ -70,7 +72,7 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 				"--cluster-announce-bus-port", bus)
 		}
 		c.Servers = append(c.Servers, newRedis(t, certs, all[i], slices.Concat([]string{
-			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", failed,
 			"--cluster-port", port(n + i), "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
 			"--repl-timeout", "5", "--enable-debug-command", "yes",
 		}, tls, links, aclArgs(t, setup.Users), setup.Args)))
@@ -98,7 +100,7 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 }
 
 // meet introduces the servers to each other; known returns the address of server i. A server drops
-// one that has not answered its greeting within a second. So the first server greets again those
+// one that does not answer its greeting in time. So the first server greets again those
 // that it does not know. The others learn from the first.
 func (c *RedisClusterServers) meet(known func(i int) (client, bus string)) {
 	c.t.Helper()
