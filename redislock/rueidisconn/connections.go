@@ -27,7 +27,7 @@ type connections struct {
 }
 
 // lastAnswers bounds the wait for answers of exchanges under way.
-const lastAnswers = 300 * time.Millisecond
+const lastAnswers = time.Second
 
 // begin begins an exchange, which end ends.
 func (l *connections) begin(ctx context.Context) error {
