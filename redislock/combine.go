@@ -214,7 +214,7 @@ func (p *part) free() {
 // one of these had ended.
 func (m *combiner) exchange(patience time.Duration, keys, args []string) (Value, error) {
 	none := context.Background()
-	ctx, cancel := context.WithTimeout(none, sharedFor)
+	ctx, cancel := context.WithTimeout(none, max(sharedFor, patience+waitSlack))
 	defer cancel()
 	if m.sure == nil {
 		v, err := m.conn.Conn.Run(ctx, m.script, keys, args)

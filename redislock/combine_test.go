@@ -90,3 +90,49 @@ func TestWaitsForOthers(t *testing.T) {
 		}
 	})
 }
+
+// lagging is a Conn whose replicas confirm after so long.
+type lagging struct {
+	Conn
+	lag time.Duration
+}
+
+func (c lagging) RunWait(ctx context.Context, calls []Call, replicas int, timeout time.Duration) ([]Result, int, error) {
+	results := make([]Result, len(calls))
+	for i, call := range calls {
+		if n := len(call.Keys); n > 1 {
+			results[i].Value = Value{Kind: List, List: make([]Value, n)}
+		}
+	}
+	select {
+	case <-time.After(min(c.lag, timeout)):
+		if c.lag > timeout {
+			replicas = 0
+		}
+		return results, replicas, nil
+	case <-ctx.Done():
+		return results, 0, ctx.Err()
+	}
+}
+
+// TestSharedWait: calls that share an exchange wait for replicas for as long as calls that do not.
+func TestSharedWait(t *testing.T) {
+	pool := func() { partPool, flightPool = sync.Pool{}, sync.Pool{} } // their channels belong to the bubble
+	pool()
+	defer pool()
+	synctest.Test(t, func(t *testing.T) {
+		const wait = 2 * sharedFor
+		conn := &exchanger{Conn: lagging{lag: wait - time.Second}}
+		b := &Backend{conn: conn, waitReplicas: 1, life: t.Context()}
+		m := &combiner{conn: conn, script: new(Script), sure: b}
+		var group sync.WaitGroup
+		for range 2 * few {
+			group.Go(func() {
+				if _, err := m.run(t.Context(), wait, newCall().name("hf:", "a", "l"), requester{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+	})
+}
