@@ -97,7 +97,9 @@ type lagging struct {
 	lag time.Duration
 }
 
-func (c lagging) RunWait(ctx context.Context, calls []Call, replicas int, timeout time.Duration) ([]Result, int, error) {
+func (c lagging) RunWait(ctx context.Context, calls []Call, replicas int, timeout time.Duration) (
+	[]Result, int, error,
+) {
 	results := make([]Result, len(calls))
 	for i, call := range calls {
 		if n := len(call.Keys); n > 1 {

@@ -218,11 +218,10 @@ func (c *conn) wrap(err error) error {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	switch {
-	case errors.Is(err, rueidis.ErrClosing) && c.closed.Load():
-		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &op) && op.Op == "remote error": // a TLS alert
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
-	case errors.Is(err, rueidis.ErrClosing) && c.moves(): // the client dropped the server, perhaps after the request
+	// The client was closed, or dropped the server, perhaps after the request was sent.
+	case errors.Is(err, rueidis.ErrClosing) && (c.closed.Load() || c.moves()):
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	case errors.Is(err, rueidis.ErrClosing), errors.Is(err, rueidis.ErrNoAddr), errors.Is(err, rueidis.ErrNoSlot),
 		errors.Is(err, storeurl.ErrPassword),

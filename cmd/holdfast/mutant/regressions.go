@@ -216,6 +216,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/combine.go", `return v, m.conn.answered(none, err)`, `return v, err`},
 		}}, "tests/redislock", "TestCombinedTimeLimit"},
+	{Mutant{ID: "redis-closed-under-way", Bug: "after Close, callers of requests that were done hear that nothing was",
+		Edits: []Edit{
+			{"redislock/rueidisconn/rueidisconn.go", `(c.closed.Load() || c.moves()):`, `c.moves():`},
+		}}, "tests/redislock", "TestClosedUnderWay"},
 	{Mutant{ID: "redis-wait-unblocked", Bug: "a late grant stays if the wait for replicas ends with an error",
 		Edits: []Edit{
 			{"redislock/exchange.go", `errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain)`,
