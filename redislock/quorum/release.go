@@ -66,7 +66,7 @@ func (s *session) keepAt(r *request, p *endpoint, keep time.Duration, propose ui
 		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, keep, 0)
 	}, func(err error) {
 		if undelivered(err) {
-			p.addPending(req.Name, req.ID, s.ttl)
+			p.addPending(req.Name, req.ID, s.expiry())
 		}
 	})
 }
@@ -100,7 +100,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 				own.Token = vote.token
 			}
 			// A server without the grant may report whether another request holds the lock.
-			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered
+			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut
 			vote.passing = has && r.over
 			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			// A name kept for a minimum hold is not cancelled: the grant expires, and the minimum
 			// stays.
 			if undelivered(err) && r != nil && r.isOver() && !r.isKept() {
-				p.addPending(h.Name, h.ID, s.ttl)
+				p.addPending(h.Name, h.ID, s.expiry())
 			}
 			s.passed(r, p)
 			answers <- err
@@ -226,9 +226,40 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 
 // cancelOne cancels a request at one server. A server that does not receive it now gets it later.
 func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
-	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, name, id) }, func(err error) {
+	s.cancelUntil(p, id, pendingCancel{name, s.expiry()}, done)
+}
+
+// cancelUntil is cancelOne for a cancellation that is pointless after some time.
+func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done func(error)) {
+	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, what.name, id) }, func(err error) {
 		if undelivered(err) {
-			p.addPending(name, id, s.ttl)
+			p.addPending(what.name, id, what.until)
+		}
+		done(err)
+	})
+}
+
+// expiry returns when everything that a request has now at a server has expired there.
+func (s *session) expiry() time.Time { return time.Now().Add(2 * s.ttl) }
+
+// withdraw takes back what p has of r, which may be asked for again. A cancellation without an answer
+// may arrive after that. So as long as one can arrive, what p says about r does not count.
+func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
+	r.mu.Lock()
+	vote := &r.votes[p.index]
+	if vote.shut && !r.over { // it is under way
+		r.mu.Unlock()
+		done(nil)
+		return
+	}
+	vote.state, vote.token, vote.wake, vote.reply = nothing, 0, nil, driver.Reply{}
+	vote.shut, vote.opens = true, s.clock.now()+3*s.ttl // sent again until expiry; each arrives within a TTL
+	r.mu.Unlock()
+	s.cancelOne(p, r.driver.Name, r.driver.ID, func(err error) {
+		if err == nil {
+			r.mu.Lock()
+			vote.shut, vote.answered = false, max(vote.answered, s.stamp.Add(1))
+			r.mu.Unlock()
 		}
 		done(err)
 	})
@@ -243,7 +274,7 @@ func (s *session) sendPending() {
 		if pending := p.takePending(); len(pending) > 0 {
 			s.background(func() {
 				for id, what := range pending {
-					s.cancelOne(p, what.name, id, func(error) {})
+					s.cancelUntil(p, id, what, func(error) {})
 				}
 			})
 		}

@@ -352,7 +352,9 @@ func (s *session) complete(r *request) {
 				s.at(p, func(ctx context.Context, m member) error { return r.downgraded(i, m.Downgrade(ctx, own)) }, func(error) {})
 			})
 		}
-		if vote := &r.votes[i]; vote.state == nothing && p.slow.Load() == 0 && p.at() != nil {
+		vote := &r.votes[i]
+		vote.shut = vote.shut && s.clock.now() < vote.opens
+		if vote.state == nothing && !vote.shut && p.slow.Load() == 0 && p.at() != nil {
 			stamp, propose := s.stamp.Add(1), max(r.token, s.clock.propose())
 			s.background(func() { s.askOne(r, p, stamp, propose) })
 		}

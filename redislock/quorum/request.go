@@ -63,11 +63,12 @@ type vote struct {
 	// yielded is the last token that was offered to another request. Answers about that token and
 	// smaller ones are ignored, because the offer may reach the server at any time.
 	yielded uint64
-	ended   int64 // the exchange in which the server reported that the grant is over, since a majority proved it
-	passing bool  // the release has been sent there
-	stray   bool  // and meanwhile it answered that it had granted the request
-	writer  bool  // it has granted a write lease, as far as is known, even if the request has become a reader's
-	shut    bool  // a cancellation of the request may reach the server at any time: its answers are ignored
+	ended   int64         // the exchange in which the server reported that the grant is over, since a majority proved it
+	passing bool          // the release has been sent there
+	stray   bool          // and meanwhile it answered that it had granted the request
+	writer  bool          // it has granted a write lease, as far as is known, even if the request has become a reader's
+	shut    bool          // a cancellation of the request may reach the server at any time: its answers are ignored
+	opens   time.Duration // shut: from then on no cancellation can arrive, by the session's clock
 }
 
 func newRequest(req *driver.Request, servers int) *request {

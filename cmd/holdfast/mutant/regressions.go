@@ -230,6 +230,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/wake.go", `if s.undoing[id].n > 0 {`, `if false {`},
 		}}, "tests/redislock", "TestAskedAgain"},
+	{Mutant{ID: "quorum-gives-up-for-good", Bug: "a server whose answer to a cancellation is late never counts again for the request",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `vote.shut, vote.answered = false, max(`, `vote.answered = max(`},
+		}}, "tests/quorum", "TestServerThatWasGivenUp"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
