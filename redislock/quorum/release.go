@@ -85,8 +85,8 @@ func (s *session) holding(h driver.Hold) *request {
 	return r
 }
 
-// everywhere runs f on the grant h at all servers, under the token that it has at each. At servers
-// that have not granted r it cancels r. proven means that the lease has not expired.
+// everywhere runs f on the grant h at all servers, under the token that it has at each. From servers
+// that have not granted r it takes r back. proven means that the lease has not expired.
 func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool,
 	f func(context.Context, *endpoint, member, driver.Hold) error) error {
 	answers := make(chan error, len(s.endpoints))
@@ -109,7 +109,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			}
 		}
 		if !has {
-			s.cancelOne(p, h.Name, h.ID, func(error) {})
+			s.withdraw(r, p, func(error) {})
 			continue
 		}
 		asked++
@@ -291,19 +291,10 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 		}
 		r.mu.Unlock()
 	}
-	err := s.everywhere(ctx, r, h, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
+	// Where the writer is in the queue, it leaves it.
+	return s.everywhere(ctx, r, h, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		return r.downgraded(p.index, m.Downgrade(ctx, own))
 	})
-	if r != nil {
-		r.mu.Lock()
-		for i := range r.votes { // the downgrade took the writer out of the queue there
-			if vote := &r.votes[i]; vote.state == waiting {
-				r.gone(i, s.stamp.Add(1))
-			}
-		}
-		r.mu.Unlock()
-	}
-	return err
 }
 
 // downgraded records the answer of server i to a downgrade. Without an answer the downgrade is sent

@@ -98,3 +98,31 @@ func TestServerThatWasGivenUp(t *testing.T) {
 	g.servers[first].Kill()
 	stands(t, a, h, 5)
 }
+
+// TestReaderKeepsAServer: a server misses that a writer has become a reader and has left its queue.
+// Later it grants the reader a share, which no late message ends.
+func TestReaderKeepsAServer(t *testing.T) {
+	t.Parallel()
+	const ttl = 5 * time.Second
+	g := start(t, 3, ttl+time.Second)
+	ways := g.proxies()
+	first := g.firstOf("x")
+	last := (first + 2) % 3
+	free := g.asker(t, last, "x", "c")
+	a := open(t, g.backend(ways.addrs()), "a", ttl)
+	h, other := get(t, a, try("x", "a-1")), get(t, a, try("y", "a-2"))
+	both := renewals(t, a, h, other)
+	g.shows(t, last, "x", "a place", func(r driver.Record) bool { return r.Waiting == 1 }, both)
+	g.everywhere(t, "y", both)
+	ways[last].Refuse()
+	if err := a.Downgrade(within(t), h); err != nil {
+		t.Fatalf("Downgrade: %v", err)
+	}
+	free()
+	ways[last].Heal()
+	g.shows(t, last, "x", "a reader", func(r driver.Record) bool {
+		return len(r.Holders) == 1 && r.Holders[0].Mode == driver.Shared
+	}, both)
+	g.servers[first].Kill()
+	stands(t, a, h, 5)
+}

@@ -234,6 +234,11 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `vote.shut, vote.answered = false, max(`, `vote.answered = max(`},
 		}}, "tests/quorum", "TestServerThatWasGivenUp"},
+	{Mutant{ID: "quorum-cancels-a-reader", Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`, "s.cancelOne(p, h.Name, h.ID, func(error) {})\n" +
+				"\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
+		}}, "tests/quorum", "TestReaderKeepsAServer"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
