@@ -30,23 +30,28 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		block = uint64(r.driver.Block())
 	}
 	propose := max(s.clock.propose(), h.Token+block)
+	var others []*endpoint // that have not granted r, but shall keep the name
 	if r != nil && (keep > 0 || r.driver.MinHold > 0) {
 		r.mu.Lock()
 		r.keeps = true
-		var others []*endpoint
 		for i, p := range s.endpoints {
 			if vote := &r.votes[i]; vote.state != granted {
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
 		}
 		r.mu.Unlock()
-		for _, p := range others {
+	}
+	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *endpoint, m member, own driver.Hold) error {
+		return m.Pass(ctx, own, keep, propose)
+	})
+	for _, p := range others {
+		if driver.IsOver(err) { // a grant that had ended keeps nothing
+			s.cancelOne(p, h.Name, h.ID, func(error) {})
+		} else {
 			s.keepAt(r, p, keep, propose)
 		}
 	}
-	return s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *endpoint, m member, own driver.Hold) error {
-		return m.Pass(ctx, own, keep, propose)
-	})
+	return err
 }
 
 // keepAt takes a server that has not granted r, as far as is known, and keeps the name there as

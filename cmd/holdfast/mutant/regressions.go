@@ -239,6 +239,10 @@ var AllRegressions = []Regression{
 			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`, "s.cancelOne(p, h.Name, h.ID, func(error) {})\n" +
 				"\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
 		}}, "tests/quorum", "TestReaderKeepsAServer"},
+	{Mutant{ID: "quorum-ended-grant-keeps", Bug: "a release after the lease has ended keeps the name at a server that never granted it",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `if driver.IsOver(err) { // a grant`, `if false { // a grant`},
+		}}, "tests/quorum", "TestEndedGrantKeepsNothing"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
