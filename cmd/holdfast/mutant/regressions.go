@@ -243,6 +243,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `if driver.IsOver(err) { // a grant`, `if false { // a grant`},
 		}}, "tests/quorum", "TestEndedGrantKeepsNothing"},
+	{Mutant{ID: "redis-trusts-lost-renewals", Bug: "the quick release of a grant whose renewals were lost, and that has expired, reports success",
+		Edits: []Edit{
+			{"redislock/fastpath.go", `a.proved > 0 && s.b.now()-a.proved < s.ttl`, `s.b.now()-a.seen < s.ttl`},
+		}}, "tests/redislock", "TestReleaseAfterLostRenewals"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
