@@ -247,6 +247,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/fastpath.go", `a.proved > 0 && s.b.now()-a.proved < s.ttl`, `s.b.now()-a.seen < s.ttl`},
 		}}, "tests/redislock", "TestReleaseAfterLostRenewals"},
+	{Mutant{ID: "quorum-undoes-a-push", Bug: "a member's session cancels a request because of a late push, and ends the grant that it has got since",
+		Edits: []Edit{
+			{"redislock/cancelled.go", "\ts.countUndoing(id, 1)\n\tgo func", "\tgo func"},
+		}}, "tests/redislock", "TestAskedAgainBeforeAPush"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
