@@ -126,7 +126,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		at := r.tally(stamp)
 		token := r.agreed(t)
 		if token != 0 {
-			r.holds(token, t)
+			r.holds(token, t, s.clock.now())
 			r.mu.Unlock()
 			if len(first) < len(s.endpoints) {
 				s.completeSoon(r)
@@ -243,7 +243,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	r.mu.Lock()
 	r.votes[p.index].sent = stamp
 	req, t := r.driver, s.rest(r.counts(), stamp)
-	req.Lease = s.kept(t)
+	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
 	r.mu.Unlock()
 	var reply driver.Reply

@@ -58,8 +58,10 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 // well. Nothing renews a kept name after the release, so it must not depend on a bare majority, of
 // which one may fail.
 func (s *session) keepAt(r *request, p *endpoint, keep time.Duration, propose uint64) {
+	r.mu.Lock()
 	req := r.driver
-	req.Wait = false
+	req.Wait, req.MinHold = false, r.minimum(s.clock.now())
+	r.mu.Unlock()
 	s.at(p, func(ctx context.Context, m member) error {
 		reply, _, err := m.Ask(ctx, &req, propose)
 		switch {

@@ -23,13 +23,14 @@ type request struct {
 	// lease from then on, so only votes that prove it may make a grant.
 	since term
 
-	token   uint64      // agreed on; 0: not granted
-	proof   term        // the exchange by which a majority proved the grant; of several, whose lease ends last
-	over    bool        // cancelled, released or lost: any later grant is given back
-	keeps   bool        // a later grant is kept instead: the release takes care of it
-	asking  bool        // an exchange listens to changed, and decides
-	raising bool        // an exchange about the token is under way
-	adopted driver.Hold // the grant that the request was made from, if it was adopted
+	token   uint64        // agreed on; 0: not granted
+	from    time.Duration // when a majority had granted the request, by the session's clock; 0: not yet
+	proof   term          // the exchange by which a majority proved the grant; of several, whose lease ends last
+	over    bool          // cancelled, released or lost: any later grant is given back
+	keeps   bool          // a later grant is kept instead: the release takes care of it
+	asking  bool          // an exchange listens to changed, and decides
+	raising bool          // an exchange about the token is under way
+	adopted driver.Hold   // the grant that the request was made from, if it was adopted
 	changed chan struct{}
 	wake    waiters.Slot // to the caller
 	claims  int          // how often others were asked to give way

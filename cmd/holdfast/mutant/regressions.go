@@ -251,6 +251,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/cancelled.go", "\ts.countUndoing(id, 1)\n\tgo func", "\tgo func"},
 		}}, "tests/redislock", "TestAskedAgainBeforeAPush"},
+	{Mutant{ID: "quorum-late-minimum", Bug: "a server that gets a grant later than the others begins its minimum hold then",
+		Edits: []Edit{
+			{"redislock/quorum/lease.go", `return max(r.driver.MinHold-(now-r.from), 0)`, `return r.driver.MinHold`},
+		}}, "tests/quorum", "TestKeptLate"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
