@@ -60,12 +60,17 @@ func (s *session) unwanted(id string, token uint64) {
 		return
 	}
 	s.flights.Add(1)
+	s.countUndoing(id, 1)
 	go func() {
 		defer s.flights.Done()
 		ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
 		defer cancel()
 		call := s.b.keys(name, "lzmt").str(id).end()
-		_, _ = s.b.run(ctx, s.b.scripts.cancel, call) // if it fails, the grant expires
+		if _, err := s.b.run(ctx, s.b.scripts.cancel, call); err == nil { // if it fails, the grant expires
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.countUndoing(id, -1)
+		}
 	}()
 }
 

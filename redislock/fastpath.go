@@ -56,5 +56,5 @@ func (s *session) canDrop(h driver.Hold) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.requests[h.ID]
-	return ok && !a.group && !a.own && s.b.now()-a.seen < s.ttl && s.streak[h.Name] > 0
+	return ok && !a.group && !a.own && a.proved > 0 && s.b.now()-a.proved < s.ttl && s.streak[h.Name] > 0
 }

@@ -24,7 +24,7 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 	if err != nil {
 		return nil, err
 	}
-	x := exchanges{s: s, holds: holds}
+	x := exchanges{s: s, holds: holds, sent: s.b.now()}
 	x.renew(ctx, append(x.batched(plain, renewBatch, true), x.batched(other, refreshBatch, false)...))
 	x.renew(ctx, x.batched(x.left, refreshBatch, false))
 	s.prune()
@@ -72,6 +72,7 @@ type batch struct {
 type exchanges struct {
 	s     *session
 	holds []driver.Hold
+	sent  time.Duration
 
 	changes []driver.Change
 	failed  error
@@ -184,6 +185,7 @@ func (x *exchanges) answered(b batch, r Result) {
 		}
 		x.left = append(x.left, left...)
 		x.proven -= len(left)
+		x.s.proves(x.holds, b.of, left, x.sent)
 		if short != nil {
 			x.doubt(b.of, left)
 		}

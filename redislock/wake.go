@@ -18,7 +18,8 @@ type request struct {
 	token  uint64        // of its grant
 	early  uint64        // a token that was pushed before the answer
 	wake   waiters.Slot  // of a waiter
-	seen   time.Duration // when it was last sent or renewed
+	seen   time.Duration // when it was last sent, or its renewal was
+	proved time.Duration // when that exchange was sent that last proved its grant
 	asked  uint64        // the number of the exchange that last asked for it, in this session
 	group  bool          // shared or permits: refresh.lua renews it
 	own    bool          // its lease may be shorter than the TTL
@@ -83,10 +84,25 @@ func (s *session) holds(id string, token uint64) bool {
 	defer s.mu.Unlock()
 	a, ok := s.requests[id]
 	if ok {
-		a.token, a.wake, a.waits, a.nudge, a.early = token, nil, false, false, 0
+		a.token, a.wake, a.waits, a.nudge, a.early, a.proved = token, nil, false, false, 0, a.seen
 		s.requests[id] = a
 	}
 	return ok
+}
+
+// proves records that a renewal that was sent at sent has renewed grants, except those in but. Both are
+// indexes of holds, in the same order.
+func (s *session) proves(holds []driver.Hold, of, but []int, sent time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range of {
+		if len(but) > 0 && but[0] == j {
+			but = but[1:]
+		} else if a, ok := s.requests[holds[j].ID]; ok && a.token == holds[j].Token {
+			a.proved = sent
+			s.requests[holds[j].ID] = a
+		}
+	}
 }
 
 // waits returns the wake-up channel of a request that was not granted. last is the latest token of

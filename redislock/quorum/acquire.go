@@ -126,7 +126,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		at := r.tally(stamp)
 		token := r.agreed(t)
 		if token != 0 {
-			r.holds(token, t)
+			r.holds(token, t, s.clock.now())
 			r.mu.Unlock()
 			if len(first) < len(s.endpoints) {
 				s.completeSoon(r)
@@ -243,7 +243,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	r.mu.Lock()
 	r.votes[p.index].sent = stamp
 	req, t := r.driver, s.rest(r.counts(), stamp)
-	req.Lease = s.kept(t)
+	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
 	r.mu.Unlock()
 	var reply driver.Reply
@@ -256,7 +256,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		defer r.mu.Unlock()
 		switch {
 		case r.over && err != nil:
-			p.addPending(req.Name, req.ID, s.ttl)
+			p.addPending(req.Name, req.ID, s.expiry())
 			return
 		case r.over && r.votes[p.index].passing: // it must not be ended before the release is answered
 			r.votes[p.index].stray = reply.Token != 0 || reply.Wake != nil
@@ -299,32 +299,20 @@ func (s *session) giveUp(ctx context.Context, r *request, over bool) {
 	var from []*endpoint
 	for i, p := range s.endpoints {
 		vote := &r.votes[i]
-		if vote.state == granted || vote.state == waiting || vote.sent > vote.answered {
+		if vote.state == granted || vote.state == waiting || vote.sent > vote.answered || over && vote.shut {
 			from = append(from, p)
-			vote.state, vote.shut = nothing, true
 		}
 	}
 	r.mu.Unlock()
-	answers := make(chan int, len(from))
+	answers := make(chan error, len(from))
 	for _, p := range from {
-		s.cancelOne(p, r.driver.Name, r.driver.ID, func(err error) {
-			if err != nil {
-				answers <- -1
-				return
-			}
-			answers <- p.index
-		})
+		s.withdraw(r, p, func(err error) { answers <- err })
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	for range from {
 		select {
-		case i := <-answers:
-			if i >= 0 {
-				r.mu.Lock()
-				r.votes[i].shut, r.votes[i].answered = false, max(r.votes[i].answered, s.stamp.Add(1))
-				r.mu.Unlock()
-			}
+		case <-answers:
 		case <-timer.C:
 			return
 		case <-ctx.Done():

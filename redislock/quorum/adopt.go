@@ -59,7 +59,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	mine := r.common() != 0
 	if err == nil && mine {
 		r.since = t
-		r.holds(h.Token, t)
+		r.holds(h.Token, t, s.clock.now())
 	}
 	r.mu.Unlock()
 	if err != nil && !mine && (driver.IsOver(err) || driver.IsFinal(err)) {

@@ -38,7 +38,7 @@ func (s *session) evaluate(r *request) {
 		return
 	}
 	if token := r.agreed(r.since); token != 0 {
-		r.holds(token, r.since)
+		r.holds(token, r.since, s.clock.now())
 		r.wake.Put(token)
 		return
 	}

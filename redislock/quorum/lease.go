@@ -59,8 +59,11 @@ func (s *vote) proves(t term) bool {
 }
 
 // holds records that a majority has granted the request under token, as t proved.
-func (r *request) holds(token uint64, t term) {
+func (r *request) holds(token uint64, t term, now time.Duration) {
 	r.token, r.proof = token, t
+	if r.from == 0 {
+		r.from = now
+	}
 	for i := range r.votes {
 		r.votes[i].firm = r.votes[i].proves(t)
 	}
@@ -106,6 +109,14 @@ func (r *request) counts() term {
 		return r.proof
 	}
 	return r.since
+}
+
+// minimum returns what is left of the minimum hold, for a server that is asked later than the others.
+func (r *request) minimum(now time.Duration) time.Duration {
+	if r.from == 0 {
+		return r.driver.MinHold
+	}
+	return max(r.driver.MinHold-(now-r.from), 0)
 }
 
 // fresh reports whether less than that part of the proven lease is over.

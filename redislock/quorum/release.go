@@ -30,31 +30,38 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		block = uint64(r.driver.Block())
 	}
 	propose := max(s.clock.propose(), h.Token+block)
+	var others []*endpoint // that have not granted r, but shall keep the name
 	if r != nil && (keep > 0 || r.driver.MinHold > 0) {
 		r.mu.Lock()
 		r.keeps = true
-		var others []*endpoint
 		for i, p := range s.endpoints {
 			if vote := &r.votes[i]; vote.state != granted {
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
 		}
 		r.mu.Unlock()
-		for _, p := range others {
+	}
+	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *endpoint, m member, own driver.Hold) error {
+		return m.Pass(ctx, own, keep, propose)
+	})
+	for _, p := range others {
+		if driver.IsOver(err) { // a grant that had ended keeps nothing
+			s.cancelOne(p, h.Name, h.ID, func(error) {})
+		} else {
 			s.keepAt(r, p, keep, propose)
 		}
 	}
-	return s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *endpoint, m member, own driver.Hold) error {
-		return m.Pass(ctx, own, keep, propose)
-	})
+	return err
 }
 
 // keepAt takes a server that has not granted r, as far as is known, and keeps the name there as
 // well. Nothing renews a kept name after the release, so it must not depend on a bare majority, of
 // which one may fail.
 func (s *session) keepAt(r *request, p *endpoint, keep time.Duration, propose uint64) {
+	r.mu.Lock()
 	req := r.driver
-	req.Wait = false
+	req.Wait, req.MinHold = false, r.minimum(s.clock.now())
+	r.mu.Unlock()
 	s.at(p, func(ctx context.Context, m member) error {
 		reply, _, err := m.Ask(ctx, &req, propose)
 		switch {
@@ -66,7 +73,7 @@ func (s *session) keepAt(r *request, p *endpoint, keep time.Duration, propose ui
 		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, keep, 0)
 	}, func(err error) {
 		if undelivered(err) {
-			p.addPending(req.Name, req.ID, s.ttl)
+			p.addPending(req.Name, req.ID, s.expiry())
 		}
 	})
 }
@@ -85,8 +92,8 @@ func (s *session) holding(h driver.Hold) *request {
 	return r
 }
 
-// everywhere runs f on the grant h at all servers, under the token that it has at each. At servers
-// that have not granted r it cancels r. proven means that the lease has not expired.
+// everywhere runs f on the grant h at all servers, under the token that it has at each. From servers
+// that have not granted r it takes r back. proven means that the lease has not expired.
 func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool,
 	f func(context.Context, *endpoint, member, driver.Hold) error) error {
 	answers := make(chan error, len(s.endpoints))
@@ -100,7 +107,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 				own.Token = vote.token
 			}
 			// A server without the grant may report whether another request holds the lock.
-			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered
+			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut
 			vote.passing = has && r.over
 			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
@@ -109,7 +116,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			}
 		}
 		if !has {
-			s.cancelOne(p, h.Name, h.ID, func(error) {})
+			s.withdraw(r, p, func(error) {})
 			continue
 		}
 		asked++
@@ -117,7 +124,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			// A name kept for a minimum hold is not cancelled: the grant expires, and the minimum
 			// stays.
 			if undelivered(err) && r != nil && r.isOver() && !r.isKept() {
-				p.addPending(h.Name, h.ID, s.ttl)
+				p.addPending(h.Name, h.ID, s.expiry())
 			}
 			s.passed(r, p)
 			answers <- err
@@ -226,9 +233,40 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 
 // cancelOne cancels a request at one server. A server that does not receive it now gets it later.
 func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
-	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, name, id) }, func(err error) {
+	s.cancelUntil(p, id, pendingCancel{name, s.expiry()}, done)
+}
+
+// cancelUntil is cancelOne for a cancellation that is pointless after some time.
+func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done func(error)) {
+	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, what.name, id) }, func(err error) {
 		if undelivered(err) {
-			p.addPending(name, id, s.ttl)
+			p.addPending(what.name, id, what.until)
+		}
+		done(err)
+	})
+}
+
+// expiry returns when everything that a request has now at a server has expired there.
+func (s *session) expiry() time.Time { return time.Now().Add(2 * s.ttl) }
+
+// withdraw takes back what p has of r, which may be asked for again. A cancellation without an answer
+// may arrive after that. So as long as one can arrive, what p says about r does not count.
+func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
+	r.mu.Lock()
+	vote := &r.votes[p.index]
+	if vote.shut && !r.over { // it is under way
+		r.mu.Unlock()
+		done(nil)
+		return
+	}
+	vote.state, vote.token, vote.wake, vote.reply = nothing, 0, nil, driver.Reply{}
+	vote.shut, vote.opens = true, s.clock.now()+3*s.ttl // sent again until expiry; each arrives within a TTL
+	r.mu.Unlock()
+	s.cancelOne(p, r.driver.Name, r.driver.ID, func(err error) {
+		if err == nil {
+			r.mu.Lock()
+			vote.shut, vote.answered = false, max(vote.answered, s.stamp.Add(1))
+			r.mu.Unlock()
 		}
 		done(err)
 	})
@@ -243,7 +281,7 @@ func (s *session) sendPending() {
 		if pending := p.takePending(); len(pending) > 0 {
 			s.background(func() {
 				for id, what := range pending {
-					s.cancelOne(p, what.name, id, func(error) {})
+					s.cancelUntil(p, id, what, func(error) {})
 				}
 			})
 		}
@@ -260,19 +298,10 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 		}
 		r.mu.Unlock()
 	}
-	err := s.everywhere(ctx, r, h, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
+	// Where the writer is in the queue, it leaves it.
+	return s.everywhere(ctx, r, h, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		return r.downgraded(p.index, m.Downgrade(ctx, own))
 	})
-	if r != nil {
-		r.mu.Lock()
-		for i := range r.votes { // the downgrade took the writer out of the queue there
-			if vote := &r.votes[i]; vote.state == waiting {
-				r.gone(i, s.stamp.Add(1))
-			}
-		}
-		r.mu.Unlock()
-	}
-	return err
 }
 
 // downgraded records the answer of server i to a downgrade. Without an answer the downgrade is sent

@@ -288,7 +288,7 @@ func (s *session) state(h *hold, c *driver.Change) {
 			s.complete(r)
 		}
 	case r.token != 0 && token == r.token, r.token == 0 && token != 0:
-		r.holds(token, h.term)
+		r.holds(token, h.term, s.clock.now())
 		r.wake.Drain()
 		c.State, c.Token = driver.Granted, r.token
 	case r.token != 0: // pushed before, and not proven now
@@ -352,7 +352,9 @@ func (s *session) complete(r *request) {
 				s.at(p, func(ctx context.Context, m member) error { return r.downgraded(i, m.Downgrade(ctx, own)) }, func(error) {})
 			})
 		}
-		if vote := &r.votes[i]; vote.state == nothing && p.slow.Load() == 0 && p.at() != nil {
+		vote := &r.votes[i]
+		vote.shut = vote.shut && s.clock.now() < vote.opens
+		if vote.state == nothing && !vote.shut && p.slow.Load() == 0 && p.at() != nil {
 			stamp, propose := s.stamp.Add(1), max(r.token, s.clock.propose())
 			s.background(func() { s.askOne(r, p, stamp, propose) })
 		}

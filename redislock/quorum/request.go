@@ -23,13 +23,14 @@ type request struct {
 	// lease from then on, so only votes that prove it may make a grant.
 	since term
 
-	token   uint64      // agreed on; 0: not granted
-	proof   term        // the exchange by which a majority proved the grant; of several, whose lease ends last
-	over    bool        // cancelled, released or lost: any later grant is given back
-	keeps   bool        // a later grant is kept instead: the release takes care of it
-	asking  bool        // an exchange listens to changed, and decides
-	raising bool        // an exchange about the token is under way
-	adopted driver.Hold // the grant that the request was made from, if it was adopted
+	token   uint64        // agreed on; 0: not granted
+	from    time.Duration // when a majority had granted the request, by the session's clock; 0: not yet
+	proof   term          // the exchange by which a majority proved the grant; of several, whose lease ends last
+	over    bool          // cancelled, released or lost: any later grant is given back
+	keeps   bool          // a later grant is kept instead: the release takes care of it
+	asking  bool          // an exchange listens to changed, and decides
+	raising bool          // an exchange about the token is under way
+	adopted driver.Hold   // the grant that the request was made from, if it was adopted
 	changed chan struct{}
 	wake    waiters.Slot // to the caller
 	claims  int          // how often others were asked to give way
@@ -63,11 +64,12 @@ type vote struct {
 	// yielded is the last token that was offered to another request. Answers about that token and
 	// smaller ones are ignored, because the offer may reach the server at any time.
 	yielded uint64
-	ended   int64 // the exchange in which the server reported that the grant is over, since a majority proved it
-	passing bool  // the release has been sent there
-	stray   bool  // and meanwhile it answered that it had granted the request
-	writer  bool  // it has granted a write lease, as far as is known, even if the request has become a reader's
-	shut    bool  // a cancellation of the request may reach the server at any time: its answers are ignored
+	ended   int64         // the exchange in which the server reported that the grant is over, since a majority proved it
+	passing bool          // the release has been sent there
+	stray   bool          // and meanwhile it answered that it had granted the request
+	writer  bool          // it has granted a write lease, as far as is known, even if the request has become a reader's
+	shut    bool          // a cancellation of the request may reach the server at any time: its answers are ignored
+	opens   time.Duration // shut: from then on no cancellation can arrive, by the session's clock
 }
 
 func newRequest(req *driver.Request, servers int) *request {

@@ -220,15 +220,15 @@ func (p *endpoint) do(now int64, f func(member) error) error {
 	return err
 }
 
-// addPending records that the server must still receive a cancellation.
-func (p *endpoint) addPending(name, id string, ttl time.Duration) {
+// addPending records that the server must still receive a cancellation, before that time.
+func (p *endpoint) addPending(name, id string, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pendingCancels == nil {
 		p.pendingCancels = map[string]pendingCancel{}
 	}
 	if len(p.pendingCancels) < mostPending {
-		p.pendingCancels[id] = pendingCancel{name, time.Now().Add(2 * ttl)}
+		p.pendingCancels[id] = pendingCancel{name, until}
 	}
 }
 

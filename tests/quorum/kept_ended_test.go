@@ -1,0 +1,49 @@
+package quorum_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// TestEndedGrantKeepsNothing: a release that keeps the name comes after the lease has ended. It keeps the
+// name at no server, also not at one that has never granted it. Otherwise that server would refuse
+// everybody for as long as the name was to be kept.
+func TestEndedGrantKeepsNothing(t *testing.T) {
+	t.Parallel()
+	const ttl = 2 * time.Second
+	for what, minimum := range map[string]time.Duration{"kept": 0, "minimum hold": time.Hour} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			g := start(t, 3, time.Minute)
+			last := (g.firstOf("x") + 2) % 3
+			free := g.asker(t, last, "x", "c")
+			a := open(t, g.backend(g.addrs()), "a", ttl)
+			r := try("x", "a-1")
+			r.MinHold = minimum
+			h := get(t, a, r)
+			nobody := func(r driver.Record) bool { return len(r.Holders) == 0 }
+			for i := range g.servers {
+				if i == last {
+					g.shows(t, i, "x", "no place", func(r driver.Record) bool { return r.Waiting == 0 }, func() {})
+				} else if minimum == 0 {
+					g.shows(t, i, "x", "no holder", nobody, func() {})
+				} else {
+					g.shows(t, i, "x", "the minimum hold", func(r driver.Record) bool { return r.Holders[0].Kept }, func() {})
+				}
+			}
+			free()
+			if err := a.Release(within(t), h, time.Hour-time.Duration(minimum)); !driver.IsOver(err) {
+				t.Errorf("Release: %v; want ErrGone", err)
+			}
+			if err := a.Close(within(t)); err != nil { // it waits for what is under way
+				t.Error(err)
+			}
+			rec, err := member(t, g, last).Inspect(within(t), "x")
+			if err != nil || len(rec.Holders) > 0 {
+				t.Errorf("server %d: %+v, %v; want no holder", last+1, rec, err)
+			}
+		})
+	}
+}

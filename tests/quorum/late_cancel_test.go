@@ -1,0 +1,128 @@
+package quorum_test
+
+import (
+	"context"
+	"hash/fnv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/quorum"
+)
+
+// asker is a client that asks one server for a mutex.
+func (g *group) asker(t testing.TB, i int, name, id string) (free func()) {
+	t.Helper()
+	s, err := member(t, g, i).Join(within(t), driver.SessionConfig{ID: id, TTL: g.quarantine},
+		redislock.Hooks{Pushed: func(string) {}, Claimed: func(string, int, string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	reply, _, err := s.Ask(within(t), try(name, id+"-1"), 0)
+	if err != nil || reply.Token == 0 {
+		t.Fatalf("server %d: %+v, %v", i+1, reply, err)
+	}
+	return func() {
+		if err := s.Pass(within(t), driver.Hold{Name: name, ID: id + "-1", Token: reply.Token}, 0, 0); err != nil {
+			t.Errorf("server %d: %v", i+1, err)
+		}
+	}
+}
+
+// firstOf returns the server that is the first in the order of name.
+func (g *group) firstOf(name string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return int(h.Sum32() % uint32(len(g.servers)))
+}
+
+// stands renews h until that succeeds times times: a server may have to be noticed as dead first.
+func stands(t testing.TB, s driver.Session, h driver.Hold, times int) {
+	t.Helper()
+	var changes []driver.Change
+	var err error
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && times > 0; time.Sleep(50 * time.Millisecond) {
+		if changes, err = s.Renew(within(t), []driver.Hold{h}); err == nil && len(changes) == 0 {
+			times--
+		}
+	}
+	if times > 0 {
+		t.Fatalf("Renew: %+v, %v; want a lease that goes on", changes, err)
+	}
+}
+
+// slowCancel is a Conn whose first answer to a cancellation comes when the test wants it.
+type slowCancel struct {
+	redislock.Conn
+	first            atomic.Bool
+	arrived, answers func()
+}
+
+func (c *slowCancel) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if !strings.Contains(s.Text, "-- Takes a request out of the queue") || !c.first.CompareAndSwap(false, true) {
+		return c.Conn.Run(ctx, s, keys, args)
+	}
+	c.arrived()
+	v, err := c.Conn.Run(ctx, s, keys, args)
+	c.answers()
+	return v, err
+}
+
+// TestServerThatWasGivenUp: a request that does not wait gives up the one server that it has, and asks
+// again. That server is slow to answer the cancellation. Later it counts like the others.
+func TestServerThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	g := start(t, 3, time.Minute)
+	first := g.firstOf("x")
+	free1, free2 := g.asker(t, first, "x", "c"), g.asker(t, (first+1)%3, "x", "d")
+	locked := make(chan struct{})
+	servers := at(g.addrs())
+	servers[(first+2)%3].Dial = func() (redislock.Conn, error) {
+		conn, err := at(g.addrs())[(first+2)%3].Dial()
+		return &slowCancel{Conn: conn, arrived: func() { free1(); free2() }, answers: func() { <-locked }}, err
+	}
+	b := quorum.New(servers, &quorum.Config{Quarantine: g.quarantine})
+	t.Cleanup(func() { _ = b.Close() })
+	a := open(t, b, "a", time.Minute)
+	reply, err := a.Acquire(within(t), try("x", "a-1"))
+	close(locked)
+	if err != nil || reply.Token == 0 {
+		t.Fatalf("Acquire: %+v, %v", reply, err)
+	}
+	h := driver.Hold{Name: "x", ID: "a-1", Token: reply.Token}
+	stands(t, a, h, 10)
+	g.servers[first].Kill()
+	stands(t, a, h, 5)
+}
+
+// TestReaderKeepsAServer: a server misses that a writer has become a reader and has left its queue.
+// Later it grants the reader a share, which no late message ends.
+func TestReaderKeepsAServer(t *testing.T) {
+	t.Parallel()
+	const ttl = 5 * time.Second
+	g := start(t, 3, ttl+time.Second)
+	ways := g.proxies()
+	first := g.firstOf("x")
+	last := (first + 2) % 3
+	free := g.asker(t, last, "x", "c")
+	a := open(t, g.backend(ways.addrs()), "a", ttl)
+	h, other := get(t, a, try("x", "a-1")), get(t, a, try("y", "a-2"))
+	both := renewals(t, a, h, other)
+	g.shows(t, last, "x", "a place", func(r driver.Record) bool { return r.Waiting == 1 }, both)
+	g.everywhere(t, "y", both)
+	ways[last].Refuse()
+	if err := a.Downgrade(within(t), h); err != nil {
+		t.Fatalf("Downgrade: %v", err)
+	}
+	free()
+	ways[last].Heal()
+	g.shows(t, last, "x", "a reader", func(r driver.Record) bool {
+		return len(r.Holders) == 1 && r.Holders[0].Mode == driver.Shared
+	}, both)
+	g.servers[first].Kill()
+	stands(t, a, h, 5)
+}
