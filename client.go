@@ -45,9 +45,10 @@ type Config struct {
 	Command string
 
 	// Logger gets a warning for each lost lease. For an outage of the store it gets a warning when
-	// the first renewal fails, then one a minute (a TTL, if that is longer), and one when the
-	// outage is over. A separate goroutine calls it. If it is too slow, warnings are dropped, and
-	// the next one has their number. Default: none.
+	// the first renewal fails, then one a minute (a TTL, if that is longer), and one when the store
+	// has answered again. If nothing is left to renew, that is known when the client next asks for a
+	// lock. A separate goroutine calls the Logger. If it is too slow, warnings are dropped, and the
+	// next one has their number. Default: none.
 	Logger *slog.Logger
 
 	// Observer receives events; see there.
