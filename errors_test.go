@@ -283,6 +283,25 @@ func TestLogOfAnOutageWithoutLeases(t *testing.T) {
 	})
 }
 
+// An ErrGone says what is not there: it may never have been.
+func TestGoneSaysWhat(t *testing.T) {
+	c := client(t, memlock.New(), nil)
+	ctx := t.Context()
+	_, down := c.Latch("x").CountDown(ctx, "")
+	for want, err := range map[string]error{
+		`break "x": no longer there: no grant has token 7`:          c.Break(ctx, "x", 7, ""),
+		`revoke "x": no longer there: no grant has token 7`:         c.Revoke(ctx, "x", 7, ""),
+		`set limit "x": no longer there: no limit is set`:           c.SetLimit(ctx, "x", 0),
+		`count down "x": no longer there: there is no such latch`:   down,
+		`wait "x": no longer there: there is no such latch`:         c.Latch("x").Wait(ctx),
+		`remove latch "x": no longer there: there is no such latch`: c.Latch("x").Remove(ctx),
+	} {
+		if !errors.Is(err, holdfast.ErrGone) || err.Error() != "holdfast: "+want {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
+}
+
 // A read that is not answered has no outcome that could be unknown.
 func TestUnansweredRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
