@@ -53,6 +53,8 @@ func TestAdvice(t *testing.T) {
 		{"mysql://u@h/d?tls=true", fmt.Errorf("%w: TLS requested but server does not support TLS", holdfast.ErrUnavailable),
 			"; the URL asks for TLS"},
 		{"postgres://h/d", closed, ""},
+		{"postgres://h/d", fmt.Errorf("%w: h:1: received unexpected message: %%!w(<nil>)", holdfast.ErrUnavailable),
+			"received unexpected message; what answers there is no PostgreSQL"},
 		{"redis://h", refused("LOADING Redis is loading the dataset in memory"), ""},
 	} {
 		a := &app{store: c.url}
