@@ -135,6 +135,9 @@ func refusalAdvice(code, said, primary string, u *url.URL) string {
 	case "OOM":
 		return "raise maxmemory, or remove keys of other programs"
 	}
+	if strings.Contains(said, "executing the script can't") { // Redis 7.0 does not name the command
+		return "ACL LOG at the server shows which (docs/redis.md has all that holdfast needs)"
+	}
 	return ""
 }
 
