@@ -139,20 +139,36 @@ func (c *Client) warn(text string, args ...any) {
 type outageState struct {
 	failures int
 	since    time.Duration // on c.now
+	last     time.Duration // when the last one failed
 	next     time.Duration // when to log again
 }
 
 // noteOutage logs that renewing or opening a session has failed: at first, and then once a minute,
-// or a TTL if that is longer.
+// or a TTL if that is longer. Failures that follow each other are less than a TTL apart.
 func (c *Client) noteOutage(text string, err error) {
 	t, now := &c.outage, c.now()
+	if now-t.last > c.TTL() {
+		c.renewalSucceeded()
+	}
 	if t.failures++; t.failures == 1 {
-		t.since = now
-	} else if now < t.next {
+		t.since, t.next = now, now
+	}
+	if t.last = now; now < t.next {
 		return
 	}
 	t.next = now + max(c.TTL(), time.Minute)
 	c.warn(text, "failures", t.failures, "for", round(now-t.since), "err", err)
+}
+
+// renewalSucceeded logs that the outage is over if the store has answered a request that was sent
+// after the last failure. A renewal of nothing succeeds without an exchange, so it proves nothing.
+func (c *Client) renewalSucceeded() {
+	c.mu.Lock()
+	proved := c.answered >= c.outage.last
+	c.mu.Unlock()
+	if proved {
+		c.recovered()
+	}
 }
 
 // recovered logs that the outage is over.

@@ -37,7 +37,7 @@ type Config struct {
 	// Program names this program to operators and waiters; default: the executable's name.
 	Program string
 
-	// Labels are shown to operators and waiters with every lease of this client.
+	// Labels are shown to operators and waiters with every lease of this client. No key is empty.
 	Labels map[string]string
 
 	// Command is the command line of this program, for operators. Everybody who may read the store can
@@ -45,9 +45,10 @@ type Config struct {
 	Command string
 
 	// Logger gets a warning for each lost lease. For an outage of the store it gets a warning when
-	// the first renewal fails, then one a minute (a TTL, if that is longer), and one when the
-	// outage is over. A separate goroutine calls it. If it is too slow, warnings are dropped, and
-	// the next one has their number. Default: none.
+	// the first renewal fails, then one a minute (a TTL, if that is longer), and one when the store
+	// has answered again. If nothing is left to renew, that is known when the client next asks for a
+	// lock. A separate goroutine calls the Logger. If it is too slow, warnings are dropped, and the
+	// next one has their number. Default: none.
 	Logger *slog.Logger
 
 	// Observer receives events; see there.
@@ -212,6 +213,9 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	if margin < 0 || margin > ttl/2 {
 		return nil, fmt.Errorf("holdfast: %w margin %v: allowed are 0 (for a tenth of the TTL) to half of the TTL, %v",
 			ErrInvalid, margin, ttl/2)
+	}
+	if _, empty := cfg.Labels[""]; empty {
+		return nil, fmt.Errorf("holdfast: %w Labels: a key is empty", ErrInvalid)
 	}
 	if cfg.History < 0 || cfg.History > driver.MaxHistory {
 		return nil, fmt.Errorf("holdfast: %w History of %d: allowed are 0 to %d", ErrInvalid, cfg.History, driver.MaxHistory)

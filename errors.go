@@ -36,7 +36,7 @@ var (
 	// ErrKind: the name is in use as another kind of lock, or with another limit.
 	ErrKind = driver.ErrKind
 
-	// ErrGone: no grant has this token, or no latch has this name.
+	// ErrGone: no grant has this token, no latch has this name, or no limit is set. The text says which.
 	ErrGone = driver.ErrGone
 
 	// ErrRetry: another transaction was in the way of the one that InTx was given. Roll that back

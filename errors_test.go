@@ -216,7 +216,7 @@ func TestLogOfAnOutage(t *testing.T) {
 		var mu sync.Mutex
 		var text []string
 		c := drivertest.Faulty(memlock.New())
-		client(t, c, &holdfast.Config{Logger: logging(func(r slog.Record) {
+		cl := client(t, c, &holdfast.Config{Logger: logging(func(r slog.Record) {
 			mu.Lock()
 			defer mu.Unlock()
 			text = append(text, fmt.Sprint(r.Message, " ", attr(r, "failures")))
@@ -224,6 +224,7 @@ func TestLogOfAnOutage(t *testing.T) {
 		heal := c.Cut()
 		time.Sleep(10 * time.Minute)
 		heal()
+		lock(t, cl, "x")
 		time.Sleep(time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
@@ -235,6 +236,70 @@ func TestLogOfAnOutage(t *testing.T) {
 			t.Errorf("the first and the last line: %q, %q", text[0], text[len(text)-1])
 		}
 	})
+}
+
+// A client whose store is away loses its leases. It then has nothing to renew, so it asks nothing,
+// and its log does not say that the store answers. The log says so once the store has given a lock.
+func TestLogOfAnOutageWithoutLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var text []string
+		var away atomic.Bool
+		h := &hooks{Backend: memlock.New()}
+		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+			if len(holds) > 0 && away.Load() { // a store asks nothing for no holds
+				return nil, driver.ErrUnavailable
+			}
+			return next()
+		}
+		c := client(t, h, &holdfast.Config{Logger: logging(func(r slog.Record) {
+			mu.Lock()
+			defer mu.Unlock()
+			text = append(text, fmt.Sprint(r.Message, " ", attr(r, "failures")))
+		})})
+		lines := func() (all []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			all, text = text, nil
+			return all
+		}
+		lost, again := "holdfast: lease lost ", "holdfast: the store answers again "
+		for range 2 { // an outage does not continue an earlier one
+			l := lock(t, c, "x")
+			away.Store(true)
+			<-l.Done()
+			time.Sleep(time.Hour)
+			got := lines()
+			if len(got) != 2 || got[0] != "holdfast: renewal failed; trying again 1" || got[1] != lost {
+				t.Errorf("lines while the store is away: %q", got)
+			}
+			away.Store(false)
+			release(t, lock(t, c, "y"))
+			time.Sleep(time.Minute)
+			if got := lines(); len(got) != 1 || !strings.HasPrefix(got[0], again) {
+				t.Errorf("lines after the store has answered: %q", got)
+			}
+		}
+	})
+}
+
+// An ErrGone says what is not there: it may never have been.
+func TestGoneSaysWhat(t *testing.T) {
+	c := client(t, memlock.New(), nil)
+	ctx := t.Context()
+	_, down := c.Latch("x").CountDown(ctx, "")
+	for want, err := range map[string]error{
+		`break "x": no longer there: no grant has token 7`:          c.Break(ctx, "x", 7, ""),
+		`revoke "x": no longer there: no grant has token 7`:         c.Revoke(ctx, "x", 7, ""),
+		`set limit "x": no longer there: no limit is set`:           c.SetLimit(ctx, "x", 0),
+		`count down "x": no longer there: there is no such latch`:   down,
+		`wait "x": no longer there: there is no such latch`:         c.Latch("x").Wait(ctx),
+		`remove latch "x": no longer there: there is no such latch`: c.Latch("x").Remove(ctx),
+	} {
+		if !errors.Is(err, holdfast.ErrGone) || err.Error() != "holdfast: "+want {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
 }
 
 // A read that is not answered has no outcome that could be unknown.

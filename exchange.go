@@ -79,6 +79,14 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
+// missing adds to an ErrGone what is not there.
+func missing(err error, what string, args ...any) error {
+	if !errors.Is(err, ErrGone) {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, fmt.Sprintf(what, args...))
+}
+
 // repeatRead runs exchange, which changes nothing. If the answer is lost soon, it asks again: the
 // connection may have ended while idle, and the store may be healthy. It does not ask a silent
 // store again, since the caller has waited long enough.

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Extend makes the lease end d from now, in place of its MaxHold: later or earlier, or at all if it
-// had none. If the store has to keep the lease for longer than it knows, Extend asks it once, and
-// has an effect only if the store agrees. A borrowed lease still ends no later than the one that it
-// was borrowed from.
+// Extend makes the lease end d from now, in place of its MaxHold: later or earlier. A lease without
+// MaxHold has no end, and Extend sets one; it needs no Extend to go on. If the store has to keep the
+// lease for longer than it knows, Extend asks it once, and has an effect only if the store agrees. A
+// borrowed lease still ends no later than the one that it was borrowed from.
 //
 // Errors: ErrLost or ErrReleased if the lease has ended, or the store reports that now; ErrInvalid
 // if d is not positive; ErrUnavailable, ErrUncertain or ErrRefused if the store did not agree: the

@@ -196,7 +196,7 @@ func (c *Client) Break(ctx context.Context, name string, token uint64, reason st
 		err = c.breakGrant(ctx, name, token, reason)
 	}
 	if err != nil {
-		err = &Error{Op: "break", Name: name, Err: explain(ctx, err)}
+		err = &Error{Op: "break", Name: name, Err: missing(explain(ctx, err), "no grant has token %d", token)}
 	}
 	c.reportBreak(name, token, err)
 	return err

@@ -60,7 +60,7 @@ func (c *Client) keepSession(s *session) {
 				next = min(next, c.now()+min(max(s.ttl/20, 20*time.Millisecond), time.Second))
 				c.noteOutage("holdfast: renewal failed; trying again", err)
 			} else {
-				c.recovered()
+				c.renewalSucceeded()
 				c.lookForRequests(ctx)
 			}
 		case <-s.lost:

@@ -161,10 +161,12 @@ func (l *Latch) Remove(ctx context.Context) error {
 		err = l.c.store.RemoveLatch(ctx, l.name)
 	}
 	if err != nil {
-		return &Error{Op: op, Name: l.name, Err: explain(ctx, err)}
+		return &Error{Op: op, Name: l.name, Err: missing(explain(ctx, err), noLatch)}
 	}
 	return nil
 }
+
+const noLatch = "there is no such latch"
 
 // usable returns the error of a latch that cannot be used.
 func (l *Latch) usable(op string) error {
@@ -189,7 +191,7 @@ func (l *Latch) exchange(ctx context.Context, op string, f func(context.Context,
 		return err
 	}
 	c := l.c
-	fail := func(err error) error { return &Error{Op: op, Name: l.name, Err: err} }
+	fail := func(err error) error { return &Error{Op: op, Name: l.name, Err: missing(err, noLatch)} }
 	if !c.work.tryAdd() {
 		return fail(ErrClosed)
 	}

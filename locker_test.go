@@ -119,6 +119,7 @@ func TestInvalid(t *testing.T) {
 		"TTL 1ms: allowed are 100ms to 24h": {TTL: time.Millisecond},
 		"TTL 25h":                           {TTL: 25 * time.Hour},
 		"margin 6s":                         {TTL: 10 * time.Second, Margin: 6 * time.Second},
+		"Labels: a key is empty":            {Labels: map[string]string{"": "v"}},
 		"labels":                            {Labels: map[string]string{"k": strings.Repeat("v", 4000)}},
 	} {
 		if _, err := holdfast.New(t.Context(), memlock.New(), cfg); !errors.Is(err, holdfast.ErrInvalid) ||
@@ -134,6 +135,10 @@ func TestInvalid(t *testing.T) {
 	}
 	if _, err := c.Inspect(t.Context(), ""); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("Inspect: %v", err)
+	}
+	if err := c.SetLimit(t.Context(), "x", -1); !errors.Is(err, holdfast.ErrInvalid) ||
+		!strings.Contains(err.Error(), "limit -1: allowed are 1 to 1073741824, and 0 to remove the one that is set") {
+		t.Errorf("SetLimit: %v", err)
 	}
 }
 

@@ -43,7 +43,7 @@ func (c *Client) Revoke(ctx context.Context, name string, token uint64, reason s
 		err = c.revoke(ctx, name, token, reason)
 	}
 	if err != nil {
-		return &Error{Op: "revoke", Name: name, Err: explain(ctx, err)}
+		return &Error{Op: "revoke", Name: name, Err: missing(explain(ctx, err), "no grant has token %d", token)}
 	}
 	return nil
 }

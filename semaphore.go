@@ -207,6 +207,10 @@ func (l *Lease) borrowed() (most int) {
 func (c *Client) SetLimit(ctx context.Context, name string, limit int) error {
 	r := driver.Request{ID: "-", Name: name, Mode: driver.Permits, N: 1, Limit: limit}
 	err := c.usable()
+	if err == nil && (limit < 0 || limit > driver.MaxLimit) {
+		err = fmt.Errorf("%w limit %d: allowed are 1 to %d, and 0 to remove the one that is set", ErrInvalid, limit,
+			driver.MaxLimit)
+	}
 	if err == nil {
 		err = r.Check()
 	}
@@ -214,7 +218,8 @@ func (c *Client) SetLimit(ctx context.Context, name string, limit int) error {
 		err = c.keeps(&r, false)
 	}
 	if err == nil {
-		err = explain(ctx, c.store.SetLimit(ctx, name, limit)) // only once: somebody else may set it in between
+		// Only once: somebody else may set it in between.
+		err = missing(explain(ctx, c.store.SetLimit(ctx, name, limit)), "no limit is set")
 	}
 	if err != nil {
 		return &Error{Op: "set limit", Name: name, Err: err}

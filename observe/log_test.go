@@ -93,7 +93,7 @@ level=DEBUG msg="holdfast: lock granted" lock=b store=memory op=lock mode=exclus
 level=WARN msg="holdfast: lease lost" lock=b store=memory op=lock mode=exclusive token=4 held=333.333327ms reason=broken err="holdfast: use \"b\": lease lost (broken by p: \"stuck\")"
 level=DEBUG msg="holdfast: lock granted" lock=h store=memory op=lock mode=exclusive waited=0s token=5
 level=INFO msg="holdfast: lease handed off" lock=h store=memory op=lock mode=exclusive token=5 held=0s reason="handed off"
-level=WARN msg="holdfast: a break of a lock failed" lock=b store=memory token=1 err="holdfast: break \"b\": no longer there"
+level=WARN msg="holdfast: a break of a lock failed" lock=b store=memory token=1 err="holdfast: break \"b\": no longer there: no grant has token 1"
 level=DEBUG msg="holdfast: lock granted" lock=h store=memory op=adopt mode=exclusive waited=0s token=5
 level=WARN msg="holdfast: a renewal failed" store=memory number=2 took=3.333333333s err="outcome unknown: the network is cut: no answer in time"
 level=WARN msg="holdfast: a lease was renewed late" store=memory number=2 took=0s lease_left=2.333333334s

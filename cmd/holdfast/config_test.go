@@ -123,7 +123,9 @@ func TestProfilesRefused(t *testing.T) {
 		"[profile]\na = 'x'":                                    `profile "a": it is not a table`,
 		"default-profile = 'b'\n[profile.a]\n[profile.bb]":      `there is no profile "b" (did you mean a?); there are a, bb`,
 		"profile = 'x'":                                         "profile is not a table",
-		"[profile.a]\n[profile.a]":                              "it is not valid TOML",
+		"[profile.a]\n[profile.a]":                              "line 2, column 2: it is not valid TOML (it has been defined before)",
+		"[profile.a]\nttl = \"1s\"\nttl = \"2s\"":               "line 3, column 1: it is not valid TOML (it has been defined before)",
+		"[profile.a]\nttl = 1s":                                 "it is not valid TOML (texts need quotes)",
 		"\x00":                                                  "it is not valid TOML",
 		"default-profile = 'a'\n[profile.a]\nstore = 'nope://u:" + canary + "@h'": "profile a in " + b.dir + "/" + file +
 			": invalid store URL",

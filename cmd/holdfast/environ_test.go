@@ -75,6 +75,14 @@ func TestNested(t *testing.T) {
 		t.Error(stderr)
 	}
 	b.want(75, "run", "a", "--", binary, "run", "-n", "a", "--", "true")
+	for _, kind := range [][]string{{"-x"}, {"-s"}, {"--limit", "2"}} {
+		_, stderr := b.want(64, append(append([]string{"run"}, kind...), "a", "--", binary, "wait", "a")...)
+		if !strings.Contains(stderr, `already holds a; waiting for it would never end`) {
+			t.Error(stderr)
+		}
+	}
+	b.want(75, "run", "a", "--", binary, "wait", "-w", "0", "a")
+	b.want(0, "run", "a", "--", binary, "wait", "b")
 	b.want(0, "run", "a", "--", binary, "run", "b", "--", "true")
 	other := "sqlite:" + filepath.Join(b.dir, "other.db")
 	b.want(0, "run", "a", "--", binary, "--store", other, "run", "a", "--", "true")

@@ -100,7 +100,7 @@ func (f *Findings) Clock(code string, first, second Look, ttl time.Duration) {
 				"server also loses its data, or another server with the right time takes over",
 			Do: "compare both with a third clock. " + adjust})
 	default:
-		f.Fine(code, "the server's clock agrees with this machine's to %v, and did not jump in %v", limit,
+		f.Fine(code, "the server's clock agrees with this machine's to within %v, and did not jump in %v", limit,
 			most.Round(10*time.Millisecond))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,10 +25,14 @@ import (
 // may outlast its context by the client's ReadTimeout; a Backend does not wait for it.
 //
 // The client may lead to one server, to a primary behind sentinels (NewFailoverClient), or to a
-// Cluster. With a Ring every method returns ErrInvalid. In a Cluster each shard in which a session
+// Cluster. With a Ring, or none, every method returns ErrInvalid. In a Cluster each shard in which a session
 // waits costs a connection.
 func New(client redis.UniversalClient) redislock.Conn {
 	c := &conn{client: client}
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		c.invalid = fmt.Errorf("%w client: it is nil", driver.ErrInvalid)
+		client = nil
+	}
 	switch client := client.(type) {
 	case *redis.Client:
 		c.obedient = client.Options().ContextTimeoutEnabled

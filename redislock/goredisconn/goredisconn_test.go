@@ -187,3 +187,30 @@ func TestRunWaitAtOnce(t *testing.T) {
 		all.Wait()
 	}
 }
+
+// A client that is nil is refused: a program uses a variable that it has not set yet.
+func TestNilClient(t *testing.T) {
+	t.Parallel()
+	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
+		b := redislock.New(goredisconn.New(client), nil)
+		_, err := b.Open(within(t, soon), driver.SessionConfig{ID: "a", TTL: time.Minute})
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "client: it is nil") {
+			t.Errorf("%T: %v; want ErrInvalid", client, err)
+		}
+		if _, err := b.List(within(t, soon), "", "", 1); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("List: %v; want ErrInvalid", err)
+		}
+		if _, err := b.History(within(t, soon), "x"); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("History: %v; want ErrInvalid", err)
+		}
+		if err := b.Watch(within(t, time.Second), "", func(string) {}); err == nil {
+			t.Error("Watch returned no error")
+		}
+		if _, err := b.Diagnose(within(t, soon), time.Minute); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("Diagnose: %v; want ErrInvalid", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

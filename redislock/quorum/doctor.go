@@ -151,7 +151,7 @@ func (b *Backend) clocksOf(f *doctor.Findings, all []examined) {
 			Why:   "the servers give different tokens, and need another exchange to agree on one",
 			Do:    "let chrony or ntpd keep the clocks together"})
 	default:
-		f.Fine(code, "the servers' clocks agree to %v", max(apart.Round(time.Millisecond), time.Millisecond))
+		f.Fine(code, "the servers' clocks agree to within %v", max(apart.Round(time.Millisecond), time.Millisecond))
 	}
 }
 

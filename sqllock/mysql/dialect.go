@@ -241,7 +241,8 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 		return sqllock.Refused
 	}
 	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, sqldriver.ErrBadConn) {
+	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, sqldriver.ErrBadConn) ||
+		errors.Is(err, mysql.ErrNoTLS) || errors.Is(err, mysql.ErrOldProtocol) { // the server's greeting did not suffice
 		return sqllock.NotDone
 	}
 	return sqllock.Unknown

@@ -22,6 +22,18 @@ func refuses(t *testing.T, dsn, says string) {
 	}
 }
 
+// A connection that fails before its first request has done nothing.
+func TestNoTLS(t *testing.T) {
+	t.Parallel()
+	b := sqllock.New(pool(t, maria(t).DSN("root", "")+"?tls=true"), mysql.Dialect(), nil)
+	defer func() { _ = b.Close() }()
+	_, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: ttl})
+	if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain) ||
+		!strings.Contains(err.Error(), "does not support TLS") {
+		t.Errorf("Open: %v; want ErrUnavailable", err)
+	}
+}
+
 // Settings that would break locks are refused before the first request.
 func TestRefusedParameters(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ func advised(err error) error {
 
 // withAdvice returns the text of an error of a store with what to do about it.
 func (a *app) withAdvice(err error) string {
-	text := oneLine(err.Error())
+	text := strings.ReplaceAll(oneLine(err.Error()), ": %!w(<nil>)", "") // of pgx, about another kind of server
 	if advice := a.advice(err); advice != "" {
 		return text + "; " + advice
 	}
@@ -77,6 +77,8 @@ func (a *app) advice(err error) string {
 		return "it may speak TLS only: such a URL begins with " + withTLS.Replace(u.Scheme) + ":// (or it is no Redis)"
 	case strings.Contains(err.Error(), "unknown message type") && plain:
 		return "what answers there is no Redis"
+	case strings.Contains(err.Error(), "received unexpected message") && strings.HasPrefix(u.Scheme, "postgres"):
+		return "what answers there is no PostgreSQL"
 	case noTLS.MatchString(err.Error()) && asksForTLS.MatchString(u.RawQuery):
 		return "the URL asks for TLS (tls, sslmode): leave that out, or turn TLS on at the server"
 	case late(err) && isOutage(err):
@@ -132,6 +134,9 @@ func refusalAdvice(code, said, primary string, u *url.URL) string {
 		return "the server's log says why; mostly its disk is full"
 	case "OOM":
 		return "raise maxmemory, or remove keys of other programs"
+	}
+	if strings.Contains(said, "executing the script can't") { // Redis 7.0 does not name the command
+		return "ACL LOG at the server shows which (docs/redis.md has all that holdfast needs)"
 	}
 	return ""
 }

@@ -31,6 +31,8 @@ func TestAdvice(t *testing.T) {
 			"ACL SETUSER u '&hf:*' ("},
 		{"redis+quorum://u:p@h,i,j", refused("NOPERM this user has no permissions to access one of the keys used as arguments"),
 			"ACL SETUSER u '~hfq:*' ("},
+		{"redis://u:p@h", refused("ERR The user executing the script can't run this command or subcommand script: x, on @user_script:1."),
+			"ACL LOG at the server shows which (docs/redis.md has"},
 		{"redis://h", refused("OOM command not allowed when used memory > 'maxmemory'."), "; raise maxmemory, or "},
 		{"redis://h", refused("MISCONF Redis is configured to save …"), "; the server's log says why"},
 		{"rediss://u:p@h", silent, "same URL without TLS begins with redis://"},
@@ -53,6 +55,8 @@ func TestAdvice(t *testing.T) {
 		{"mysql://u@h/d?tls=true", fmt.Errorf("%w: TLS requested but server does not support TLS", holdfast.ErrUnavailable),
 			"; the URL asks for TLS"},
 		{"postgres://h/d", closed, ""},
+		{"postgres://h/d", fmt.Errorf("%w: h:1: received unexpected message: %%!w(<nil>)", holdfast.ErrUnavailable),
+			"received unexpected message; what answers there is no PostgreSQL"},
 		{"redis://h", refused("LOADING Redis is loading the dataset in memory"), ""},
 	} {
 		a := &app{store: c.url}

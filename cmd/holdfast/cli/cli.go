@@ -72,8 +72,8 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast run deploy/prod -- ./deploy.sh       wait for the lock, then run
   holdfast run -n backup -- ./backup.sh         run only if the lock is free
   holdfast elect api -- ./serve                 run on one machine; another takes over if it fails
-  holdfast hold --max-hold 30m deploy           hold a lock over several commands, until
-  holdfast release deploy                       this one (see also check, handoff, adopt)
+  holdfast hold deploy                          in a terminal, hold a lock over several commands,
+  holdfast release deploy                       until this one (for CI see "holdfast hold --help")
   holdfast ls                                   list the locks in use and their holders
   holdfast info deploy/prod                     show why a lock is taken, and what to do
   holdfast top                                  the same, as it changes, the most troubled first

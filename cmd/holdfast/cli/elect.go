@@ -21,8 +21,9 @@ COMMAND's exit code when it ends by itself. The next candidate in the queue then
 The leadership is lost when an operator breaks it, or when the store does not answer for too
 long. holdfast then ends COMMAND and its process group before anybody else can lead, as
 "holdfast run" does. When no process is left in the group, holdfast campaigns again. It also
-keeps campaigning while the store cannot be reached. INT, TERM and QUIT that arrive while
-COMMAND runs are passed on to it; holdfast does not campaign again after them.
+keeps campaigning while the store cannot be reached, but not at its start: then the exit code is
+69, so let the service manager start it again. INT, TERM and QUIT that arrive while COMMAND runs
+are passed on to it; holdfast does not campaign again after them.
 
 With --on-revoke SIGNAL a request by "holdfast revoke" makes this candidate resign: COMMAND gets
 the signal, and when it has ended, holdfast campaigns again, behind the candidates that wait.

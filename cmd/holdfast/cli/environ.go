@@ -64,6 +64,23 @@ func inherited() []held {
 // that it was started under.
 func (s *session) waitsForItself(ctx context.Context, name string, permits, limit int,
 	semaphore bool) error {
+	holds, r := s.heldAbove(ctx, name)
+	switch {
+	case holds == 0, semaphore != (r.Kind == "semaphore"): // the request itself reports another kind better
+		return nil
+	case semaphore && holds+permits <= cmp.Or(limit, r.Limit):
+		return nil
+	}
+	return neverEnds(name)
+}
+
+func neverEnds(name string) error {
+	return &failure{exitUsage,
+		fmt.Errorf(`the surrounding holdfast command already holds %s; waiting for it would never end`, show(name))}
+}
+
+// heldAbove returns how many permits of the lock ancestors of this process hold now, and its record.
+func (s *session) heldAbove(ctx context.Context, name string) (permits int, r holdfast.Record) {
 	d := digest(s.place, name)
 	ours := map[uint64]bool{}
 	for _, h := range inherited() {
@@ -72,23 +89,18 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 		}
 	}
 	if len(ours) == 0 {
-		return nil
+		return 0, r
 	}
 	r, err := s.Inspect(ctx, name)
-	if err != nil || semaphore != (r.Kind == "semaphore") {
-		return nil // the request itself reports it better
+	if err != nil {
+		return 0, r // the request itself reports it better
 	}
-	holds := 0
 	for _, h := range r.Holders {
 		if ours[h.Token] && !h.Kept {
-			holds += h.Permits
+			permits += h.Permits
 		}
 	}
-	if holds == 0 || semaphore && holds+permits <= cmp.Or(limit, r.Limit) {
-		return nil
-	}
-	return &failure{exitUsage,
-		fmt.Errorf(`the surrounding holdfast command already holds %s; waiting for it would never end`, show(name))}
+	return permits, r
 }
 
 // outerHold reports whether a command that runs under leases also runs under the hold that the

@@ -73,10 +73,14 @@ type command struct{ error }
 
 func (c command) Unwrap() error { return c.error }
 
-// ours marks the errors of one of our commands.
+// ours marks the errors of one of our commands, and checks what all of them have in common.
 func ours(f func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
-		if err := f(c, args); err != nil {
+		err := notEmpty(c)
+		if err == nil {
+			err = f(c, args)
+		}
+		if err != nil {
 			return command{err}
 		}
 		return nil

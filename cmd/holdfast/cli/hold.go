@@ -58,7 +58,7 @@ const watchFD = 3
 
 const aboutHold = `Wait for the lock NAME, and keep it for the commands that follow: for the steps of a CI job, or
 in a shell. A process in the background, the keeper, holds and renews the lock. hold returns when
-the keeper holds it. "holdfast release NAME" ends the hold.
+the keeper holds it. "holdfast release" ends the hold.
 
 The hold also ends by itself:
   --max-hold D   after the time D
@@ -67,13 +67,14 @@ Without both, the shell of the terminal takes the place of PID. Where there is n
 asks for one of them. The end of hold's own parent, or of its process group, does not end the
 hold: each step of a CI job has its own.
 
-hold prints what later commands may need, one VARIABLE=VALUE a line: HOLDFAST_LOCK,
-HOLDFAST_TOKEN (the fencing token), HOLDFAST_HELD, and HOLDFAST_HOLD, which names this hold
-among several of NAME. With --export a shell can evaluate the output. No value is a secret.
+hold prints what later commands need, one VARIABLE=VALUE a line: HOLDFAST_LOCK, HOLDFAST_TOKEN
+(the fencing token), HOLDFAST_HELD, and HOLDFAST_HOLD, which names this hold. With --export a
+shell can evaluate the output. No value is a secret. Without HOLDFAST_HOLD, check, release and
+handoff find a hold by NAME only below its PID, or in its terminal: never one with --max-hold alone.
 
 A lock can be lost: an operator breaks it, the store does not answer for too long, the machine
 sleeps, or the keeper is killed. No command is ended then, other than by "holdfast run" and
-"holdfast adopt". So ask before each step: "holdfast check NAME" exits with 76 if the lock is not
+"holdfast adopt". So ask before each step: "holdfast check" exits with 76 if the lock is not
 held. "holdfast release" does so as well. If a keeper is killed, the store frees the name a TTL
 later at the latest.
 
@@ -88,10 +89,10 @@ func (a *app) holdCommand() *cobra.Command {
 		Use:   "hold [flags] NAME",
 		Short: "Hold a lock over several commands",
 		Long:  aboutHold,
-		Example: `  holdfast hold --max-hold 30m deploy/prod             in one step of a CI job,
-  holdfast release deploy/prod                         and in a later one
-  holdfast hold --max-hold 30m deploy >>"$GITHUB_ENV"  with the token for all later steps
-  eval "$(holdfast hold --export --while $$ deploy)"   in a script`,
+		Example: `  holdfast hold deploy                                 in a terminal, until "holdfast release deploy"
+  eval "$(holdfast hold --export --while $$ deploy)"   in a script, until "holdfast release"
+  holdfast hold --max-hold 30m deploy >>"$GITHUB_ENV"  in a CI job, until "holdfast release" in a later step
+  holdfast hold --max-hold 30m --export deploy >env    in any other: each step begins with  . ./env`,
 		Args: exactly("the name of the lock"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if err := o.check(c, args[0]); err != nil {

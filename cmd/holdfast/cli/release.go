@@ -29,8 +29,8 @@ func (a *app) checkCommand() *cobra.Command {
 		Use:   "check [NAME]",
 		Short: "Show whether a hold still holds its lock",
 		Long:  aboutCheck,
-		Example: `  holdfast check deploy/prod && ./next-step.sh
-  holdfast check || exit`,
+		Example: `  holdfast check && ./next-step.sh
+  holdfast check deploy/prod || exit`,
 		Args: atMostOne,
 		RunE: ours(func(_ *cobra.Command, args []string) error {
 			return a.askKeeper(args, keeper.Check, func(h *keeper.Answer) error {
@@ -57,8 +57,9 @@ another holder. It is 69 if the store does not confirm the release; the lock the
 lease expires.
 
 The hold is the one in HOLDFAST_HOLD, as hold prints it; NAME may then be left out. Without it, the
-hold is the one that was made for this shell or script, or a process above it ("--while"). A
-command that knows only the name never ends the hold of another job of the same user.
+hold is the one that was made for this shell or script, or a process above it ("--while"). One with
+--max-hold alone was made for none, so it needs HOLDFAST_HOLD. A command that knows only the name
+never ends the hold of another job of the same user.
 
 A hold that was handed off, and that nobody has adopted, is released, too. After an adoption
 nothing is left to release: release says so, and exits with 0. What was done before the hand-off
@@ -70,11 +71,12 @@ const passedOn = "was adopted, or has ended since"
 
 func (a *app) releaseCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "release [NAME]",
-		Short:   "End a hold, and release its lock",
-		Long:    aboutRelease,
-		Example: `  holdfast release deploy/prod`,
-		Args:    atMostOne,
+		Use:   "release [NAME]",
+		Short: "End a hold, and release its lock",
+		Long:  aboutRelease,
+		Example: `  holdfast release
+  holdfast release deploy/prod`,
+		Args: atMostOne,
 		RunE: ours(func(_ *cobra.Command, args []string) error {
 			return a.askKeeper(args, keeper.Release, func(h *keeper.Answer) error {
 				switch h.State {

@@ -92,8 +92,10 @@ The environment of COMMAND has
                    COMMAND does not get another one, so that check is not about an old hold
 
 After waiting two seconds, holdfast shows on standard error who holds the lock, or that the
-store does not answer. -w bounds the wait for the lock. Before it, a silent store is given up
-after 15 seconds; with -w after that time, but at least 3 seconds. The wait ends if the store will never grant the lock (exit code 77).`
+store does not answer. -w bounds the wait for the lock. Before that wait, holdfast connects, and
+gives up a silent store after 15 seconds at the latest; with -w after that time, but not before
+3 seconds. A shorter limit of the store's client comes first: Redis has dial-timeout (2 seconds) and
+PostgreSQL connect_timeout (5). The wait ends if the store will never grant the lock (exit code 77).`
 
 func (a *app) runCommand() *cobra.Command {
 	o := &runOptions{}

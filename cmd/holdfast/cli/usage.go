@@ -279,6 +279,19 @@ func positive(c *cobra.Command, flags ...string) error {
 	return nil
 }
 
+// notEmpty refuses flags that are given, but empty: those that name a file, a folder, an address or
+// a command. In a script they come from a variable that is not set. Without them some commands
+// would run with less than was asked for: serve without users, verify without the other lock.
+func notEmpty(c *cobra.Command) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		name, _ := pflag.UnquoteUsage(f)
+		if slices.Contains([]string{"FILE", "DIR", "ADDRESS", "COMMAND"}, name) && f.Value.String() == "" {
+			err = usagef("--%s is empty: expected %s, or leave it out%s", f.Name, name, helpHint(c))
+		}
+	})
+	return err
+}
+
 // firstOf returns the first error that is not nil.
 func firstOf(errs ...error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {

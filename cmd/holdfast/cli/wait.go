@@ -45,6 +45,11 @@ func (a *app) wait(name string, limit seconds) error {
 	a.bound(limit)
 	ctx, detach := cancelOnSignal(catchSignals())
 	err := a.existing(ctx, func(s *session) error {
+		if !limit.set || limit.d > 0 {
+			if permits, _ := s.heldAbove(ctx, name); permits > 0 {
+				return neverEnds(name)
+			}
+		}
 		over := make(<-chan time.Time) // never
 		if limit.set {
 			over = time.After(limit.d)

@@ -163,7 +163,11 @@ func (c *Config) add(file string, text []byte, private error) error {
 	if err := toml.Unmarshal(text, &all); err != nil {
 		if e := (*toml.DecodeError)(nil); errors.As(err, &e) {
 			row, column := e.Position()
-			return fmt.Errorf("line %d, column %d: it is not valid TOML (texts need quotes)", row, column)
+			hint := "texts need quotes" // e's own text may have a part of a URL
+			if strings.Contains(e.Error(), "already") {
+				hint = "it has been defined before"
+			}
+			return fmt.Errorf("line %d, column %d: it is not valid TOML (%s)", row, column, hint)
 		}
 		return errors.New("it is not valid TOML")
 	}
