@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -203,10 +204,7 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	ttl, margin := cfg.TTL, cfg.Margin
-	if ttl == 0 {
-		ttl = DefaultTTL
-	}
+	ttl, margin := cmp.Or(cfg.TTL, DefaultTTL), cfg.Margin
 	if ttl < driver.MinTTL || ttl > driver.MaxTTL {
 		return nil, fmt.Errorf("holdfast: %w TTL %v: allowed are %v to %v", ErrInvalid, ttl, driver.MinTTL, driver.MaxTTL)
 	}
@@ -229,8 +227,7 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	}
 	c := &Client{
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
-		profiles: cfg.Profiles,
-		start:    start, asleep: slept, asleep0: slept(), boot: boot, boot0: boot0, awakeFor: sure,
+		profiles: cfg.Profiles, start: start, asleep: slept, asleep0: slept(), boot: boot, boot0: boot0, awakeFor: sure,
 		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1),
 		doubts: doubts{wake: make(chan struct{}, 1)}, waits: map[*wait]struct{}{},
 		attempts: map[*attempt]struct{}{},

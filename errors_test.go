@@ -246,7 +246,9 @@ func TestLogOfAnOutageWithoutLeases(t *testing.T) {
 		var text []string
 		var away atomic.Bool
 		h := &hooks{Backend: memlock.New()}
-		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) (
+			[]driver.Change, error,
+		) {
 			if len(holds) > 0 && away.Load() { // a store asks nothing for no holds
 				return nil, driver.ErrUnavailable
 			}

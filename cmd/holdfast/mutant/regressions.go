@@ -238,12 +238,12 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `vote.shut, vote.answered = false, max(`, `vote.answered = max(`},
 		}}, "tests/quorum", "TestServerThatWasGivenUp"},
-	{Mutant{ID: "quorum-cancels-a-reader", Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
+	{Mutant{ID: "quorum-cancels-a-reader", Bug: "a late cancellation of a writer's place ends the grant of its reader",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`, "s.cancelOne(p, h.Name, h.ID, func(error) {})\n" +
-				"\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
+			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`,
+				"s.cancelOne(p, h.Name, h.ID, func(error) {})\n\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
 		}}, "tests/quorum", "TestReaderKeepsAServer"},
-	{Mutant{ID: "quorum-ended-grant-keeps", Bug: "a release after the lease has ended keeps the name at a server that never granted it",
+	{Mutant{ID: "quorum-ended-grant-keeps", Bug: "a release after the lease has ended keeps the name at a server without the grant",
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `if driver.IsOver(err) { // a grant`, `if false { // a grant`},
 		}}, "tests/quorum", "TestEndedGrantKeepsNothing"},
