@@ -53,7 +53,7 @@ func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool
 func LateRenewal(id string, older, newer uint64) bool {
 	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, requests: map[string]request{}}
 	_, _, _ = s.register(id, request{name: "n"})
-	s.holds(id, older)
+	s.holds(id, older, 0)
 	s.offers(id, older) // after the renewal was sent
 	_, _ = s.waits(id, older)
 	s.message(id + " " + strconv.FormatUint(newer, 10))

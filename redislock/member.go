@@ -151,7 +151,7 @@ func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, 
 		return 0, 0, strange(v)
 	}
 	raised := uint64(v.List[0].Int)
-	if !s.holds(h.ID, raised) { // cancelled meanwhile
+	if !s.holds(h.ID, raised, 0) { // cancelled meanwhile
 		return 0, 0, driver.ErrGone
 	}
 	return raised, micros(v.List[1].Int), nil

@@ -263,7 +263,7 @@ func (s *session) change(holds []driver.Hold, i int, v []Value) driver.Change {
 		}
 	case driver.Granted:
 		c.Token = uint64(v[2].Int)
-		s.holds(holds[i].ID, c.Token)
+		s.holds(holds[i].ID, c.Token, 0)
 	case driver.Waiting:
 		c.Retry, c.Ahead = micros(v[3].Int), int(max(v[4].Int, 0))
 	}

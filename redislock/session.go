@@ -61,6 +61,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if err := cmp.Or(s.b.checkFormat(req.Name, kindOf(req.Mode)), s.b.checkPermits(req)); err != nil {
 		return reply, 0, err
 	}
+	sent := s.b.now()
 	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive,
 		own: req.Lease != 0, mode: req.Mode, rw: req.ReadWrite, calls: req.CallBack,
 		queued: s.b.format.queued(req.Mode, req.ReadWrite)})
@@ -85,7 +86,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		case v.Kind == Int && v.Int > 0 && short != nil:
 			return reply, 0, s.takeBack(ctx, req.Name, req.ID, short)
 		case v.Kind == Int && v.Int > 0:
-			reply, err = s.granted(ctx, req, uint64(v.Int))
+			reply, err = s.granted(ctx, req, uint64(v.Int), sent)
 			return reply, 0, err
 		}
 		s.noteContended(req.Name)
@@ -109,12 +110,12 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		return reply, 0, driver.ErrNoLimit
 	case v.Kind == Int && v.Int > 0:
 		s.noteFree(req.Name)
-		reply, err = s.granted(ctx, req, uint64(v.Int))
+		reply, err = s.granted(ctx, req, uint64(v.Int), sent)
 		return reply, 0, err
 	case v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0:
 		s.noteFree(req.Name)
 		s.collect(ctx, req.Name, v.List[1:])
-		reply, err = s.granted(ctx, req, uint64(v.List[0].Int))
+		reply, err = s.granted(ctx, req, uint64(v.List[0].Int), sent)
 		return reply, 0, err
 	case v.Kind != List || len(v.List) < 4:
 		return reply, 0, strange(v)
@@ -192,8 +193,11 @@ func (s *session) refused(r requester, again bool, err error) error {
 	return err
 }
 
-func (s *session) granted(ctx context.Context, req *driver.Request, token uint64) (driver.Reply, error) {
-	if !s.holds(req.ID, token) {
+// granted returns the answer for a request that an exchange has granted, which was sent at sent.
+func (s *session) granted(ctx context.Context, req *driver.Request, token uint64, sent time.Duration) (
+	driver.Reply, error,
+) {
+	if !s.holds(req.ID, token, sent) {
 		if err := s.ensureCancelled(ctx, req.Name, req.ID); err != nil {
 			return driver.Reply{}, err
 		}
@@ -303,7 +307,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 		return err // the outcome is open: Close gives the grant back
 	}
 	s.regroup(id)
-	if !s.holds(id, h.Token) { // cancelled meanwhile, perhaps before the store received the request
+	if !s.holds(id, h.Token, 0) { // cancelled meanwhile, perhaps before the store received the request
 		if err := s.ensureCancelled(ctx, h.Name, id); err != nil {
 			return err
 		}

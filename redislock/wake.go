@@ -78,13 +78,15 @@ func (s *session) adopts(id string, h driver.Hold) (fresh bool, err error) {
 	return true, nil
 }
 
-// holds records that id was granted. It returns false if id was cancelled.
-func (s *session) holds(id string, token uint64) bool {
+// holds records that id was granted. It returns false if id was cancelled. A lease that an exchange began
+// is proved by when that was sent; 0: it may have begun earlier, or is an old one.
+func (s *session) holds(id string, token uint64, sent time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.requests[id]
 	if ok {
-		a.token, a.wake, a.waits, a.nudge, a.early, a.proved = token, nil, false, false, 0, a.seen
+		a.token, a.wake, a.waits, a.nudge, a.early = token, nil, false, false, 0
+		a.proved = max(a.proved, sent)
 		s.requests[id] = a
 	}
 	return ok
