@@ -48,7 +48,7 @@ var adoption = []check{
 					life := proof{e, time.Now()}
 					h := a.get(r)
 					adopted := driver.Hold{Name: h.Name, ID: b.req("").ID, Token: h.Token}
-					if life.prove("Adopt", func() bool { return b.Adopt(e.ctx, h, adopted.ID, adopter) == nil }) {
+					if life.prove("Adopt", func() bool { return b.tryAdopt(h, adopted.ID) == nil }) {
 						return true
 					}
 					held = append(held, adopted)
@@ -156,7 +156,7 @@ var adoption = []check{
 				held := b.adopt(h)
 				for range 3 {
 					time.Sleep(e.h.TTL / 2)
-					if life.prove("repeated Adopt", func() bool { return b.Adopt(e.ctx, h, held.ID, adopter) == nil }) {
+					if life.prove("repeated Adopt", func() bool { return b.tryAdopt(h, held.ID) == nil }) {
 						return true
 					}
 				}
@@ -195,10 +195,15 @@ var adoption = []check{
 func (p *peer) adopt(h driver.Hold) driver.Hold {
 	p.e.Helper()
 	held := driver.Hold{Name: h.Name, ID: p.req("").ID, Token: h.Token}
-	if err := p.Adopt(p.e.ctx, h, held.ID, adopter); err != nil {
+	if err := p.tryAdopt(h, held.ID); err != nil {
 		p.e.Fatalf("Adopt(%q): %v", h.Name, err)
 	}
 	return held
+}
+
+// tryAdopt is an Adopt that must be answered.
+func (p *peer) tryAdopt(h driver.Hold, id string) error {
+	return p.e.answered(func() error { return p.Adopt(p.e.ctx, h, id, adopter) })
 }
 
 // mustRenew renews h, which must still be granted.
