@@ -191,7 +191,9 @@ func TestRunWaitAtOnce(t *testing.T) {
 // A client that is nil is refused: a program uses a variable that it has not set yet.
 func TestNilClient(t *testing.T) {
 	t.Parallel()
-	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
+	for _, client := range []redis.UniversalClient{
+		nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil),
+	} {
 		b := redislock.New(goredisconn.New(client), nil)
 		_, err := b.Open(within(t, soon), driver.SessionConfig{ID: "a", TTL: time.Minute})
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "client: it is nil") {
