@@ -42,7 +42,8 @@ type Config struct {
 
 	// History is how many entries the store keeps about each name: who had the lock, when, for how
 	// long, and how it ended (Client.History). Each grant and each end is an exchange more, in the
-	// background. 0 to 1,000; default 0: this client adds nothing.
+	// background. The Logger gets a warning if the store does not take them. 0 to 1,000; default 0:
+	// this client adds nothing.
 	History int
 
 	// Profiles receive the stacks of calls that hold or wait; see there. Default: none.
