@@ -246,9 +246,8 @@ func TestLogOfAnOutageWithoutLeases(t *testing.T) {
 		var text []string
 		var away atomic.Bool
 		h := &hooks{Backend: memlock.New()}
-		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) (
-			[]driver.Change, error,
-		) {
+		type changes = []driver.Change
+		h.renew = func(_ context.Context, holds []driver.Hold, next func() (changes, error)) (changes, error) {
 			if len(holds) > 0 && away.Load() { // a store asks nothing for no holds
 				return nil, driver.ErrUnavailable
 			}

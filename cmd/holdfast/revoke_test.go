@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // A holder that is asked to release gets the signal of --on-revoke, and the history has who asked,
@@ -144,4 +146,20 @@ func (b *bench) events(name string) (list []string) {
 		list = append(list, strings.TrimSpace(e.Event+" "+e.Token+" "+e.Reason))
 	}
 	return list
+}
+
+// A run whose history the store does not take says so, and runs.
+func TestHistoryIsNotTaken(t *testing.T) {
+	b := newBench(t)
+	server := testenv.Redis(t)
+	b.env = append(b.env, "HOLDFAST_URL=redis://"+server.Addr)
+	b.want(0, "run", "--history", "5", "a", "--", "true")
+	server.Do(`EVAL "return redis.call('SET', redis.call('KEYS', '*:h:a')[1], 'x')" 0`)
+	_, stderr := b.want(0, "run", "--history", "5", "a", "--", "true")
+	if !strings.Contains(stderr, "holdfast: a: not added to its history: ") || !strings.Contains(stderr, ":h:a") {
+		t.Errorf("%q", stderr)
+	}
+	if _, stderr := b.want(0, "run", "a", "--", "true"); stderr != "" {
+		t.Errorf("%q", stderr)
+	}
 }

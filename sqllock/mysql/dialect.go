@@ -237,6 +237,9 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 		}
 		return sqllock.Refused
 	}
+	if ofPostgres(err) {
+		return sqllock.Refused
+	}
 	if errors.Is(err, mysql.ErrPktTooLarge) { // longer than maxAllowedPacket of the pool's parameters: not sent
 		return sqllock.Refused
 	}
@@ -248,8 +251,17 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 	return sqllock.Unknown
 }
 
+// ofPostgres reports whether err is an answer of PostgreSQL.
+func ofPostgres(err error) bool {
+	var said interface{ SQLState() string }
+	return errors.As(err, &said)
+}
+
 // Advise implements [sqllock.Dialect].
 func (d *dialect) Advise(err error, creates bool) string {
+	if ofPostgres(err) {
+		return "the pool leads to PostgreSQL, and the dialect is that of MySQL: use postgres.Dialect"
+	}
 	switch answer(err) {
 	case 1290, 1792, 1836:
 		return "the server is a replica, or read_only is on: connect to the primary"

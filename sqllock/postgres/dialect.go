@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -208,16 +209,27 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 		}
 		return sqllock.Refused
 	}
+	if ofMySQL(err) {
+		return sqllock.Refused
+	}
 	if atFirst || errors.Is(err, sqldriver.ErrBadConn) || pgconn.SafeToRetry(err) {
 		return sqllock.NotDone
 	}
 	return sqllock.Unknown
 }
 
+// ofMySQL reports whether err is an answer of MySQL or MariaDB, whose driver is not linked here.
+func ofMySQL(err error) bool { return answerOfMySQL.MatchString(err.Error()) }
+
+var answerOfMySQL = regexp.MustCompile(`^Error [0-9]{4} \([0-9A-Z]{5}\): `)
+
 // Advise implements [sqllock.Dialect].
 func (d *dialect) Advise(err error, creates bool) string {
 	var said sqlState
 	if !errors.As(err, &said) {
+		if ofMySQL(err) {
+			return "the pool leads to MySQL or MariaDB, and the dialect is that of PostgreSQL: use mysql.Dialect"
+		}
 		return ""
 	}
 	switch code := said.SQLState(); {

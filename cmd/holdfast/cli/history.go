@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -23,7 +24,8 @@ const aboutHistory = `Show what the store has kept about NAME, oldest first.
 
 The store always keeps what "break" and "revoke" did. It keeps grants and their ends only of clients
 that ask for it: "holdfast run --history 100", or Config.History in Go. Clients add entries after the
-store has answered, so an entry may come a moment late. A holder that died adds no end.`
+store has answered, so an entry may come a moment late. A holder that died adds no end. If the store
+takes no entry, run says so on standard error, and COMMAND runs as without --history.`
 
 func (a *app) historyCommand() *cobra.Command {
 	var out format
@@ -108,6 +110,30 @@ func (a *app) historyAsJSON(name string, entries []holdfast.HistoryEntry, array 
 		if err := writeJSON(a.stdout, j, false); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// historyLines shows what a client logs about entries that the store has not added to a history. For
+// everything else that a client logs, the command line has messages of its own.
+type historyLines struct {
+	slog.Handler
+	a *app
+}
+
+func (historyLines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h historyLines) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "holdfast: the store has not added to a history" {
+		return nil
+	}
+	attrs := map[string]slog.Value{}
+	r.Attrs(func(a slog.Attr) bool {
+		attrs[a.Key] = a.Value
+		return true
+	})
+	if err, ok := attrs["err"].Any().(error); ok {
+		h.a.say("%s: not added to its history: %s", show(attrs["lock"].String()), h.a.withAdvice(err))
 	}
 	return nil
 }

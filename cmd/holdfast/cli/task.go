@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -137,6 +138,9 @@ func (t *task) with(f func(*session) error) error {
 	cfg := holdfast.Config{
 		Program: filepath.Base(t.argv[0]), Labels: t.a.labelled(t.o.labels), History: t.o.history,
 		Observer: &holdfast.Observer{Waiting: t.line.update, Renewed: t.line.renewed},
+	}
+	if t.o.history > 0 {
+		cfg.Logger = slog.New(historyLines{slog.DiscardHandler, t.a})
 	}
 	if t.o.command {
 		cfg.Command = t.commandLine()
