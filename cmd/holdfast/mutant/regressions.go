@@ -255,6 +255,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/lease.go", `return max(r.driver.MinHold-(now-r.from), 0)`, `return r.driver.MinHold`},
 		}}, "tests/quorum", "TestKeptLate"},
+	{Mutant{ID: "quorum-forgets-a-place", Bug: "a waiter that one server has forgotten does not ask there again as long as another one is silent",
+		Edits: []Edit{
+			{"redislock/quorum/renew.go", "\t\ts.complete(r) // the servers without", "\t\t// the servers without"},
+		}}, "tests/quorum", "TestForgottenPlace"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
