@@ -104,6 +104,8 @@ type model struct {
 	lose     float64       // fraction of the answers and pushes that get lost
 	deaths   int           // so many more clients ask once and vanish, whatever they have by then
 	patience time.Duration // the longest wait; zero: less than it takes until places are renewed
+	linger   float64       // fraction of the requests that get no answer, and may arrive later
+	tries    bool          // clients do not wait, and ask again
 	short    bool          // clients ask for leases of many lengths, see lease_model_test.go
 	slow     time.Duration // how long the lock is held, at most; zero: some milliseconds
 	flaw     flaw
@@ -119,7 +121,7 @@ const (
 // run returns what was wrong.
 func (m model) run(seed uint64) []string {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 0)), ttl: modelTTL, quarantine: modelQuarantine, lose: m.lose,
-		older: m.older, flaw: m.flaw}
+		linger: m.linger, older: m.older, flaw: m.flaw}
 	b := &Backend{quarantine: modelQuarantine}
 	for i := range m.servers {
 		v := &simServer{w: w, dead: i < m.dead && !m.forget}
@@ -144,7 +146,8 @@ func (m model) run(seed uint64) []string {
 	for i := range modelClients + m.deaths {
 		s := newSession(b, driver.SessionConfig{ID: fmt.Sprint("s", i), TTL: modelTTL})
 		for k, p := range s.endpoints {
-			sim := &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{}}
+			sim := &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{},
+				undoing: map[string]int{}}
 			var here member = sim
 			p.here.Store(&here)
 			w.mu.Lock() // servers already lose data
@@ -160,7 +163,9 @@ func (m model) run(seed uint64) []string {
 				w.vanish(s, i)
 				return
 			}
-			if m.short {
+			if m.tries {
+				m.grab(ctx, s, y, i)
+			} else if m.short {
 				m.rent(ctx, s, y, i)
 			} else {
 				m.contend(ctx, s, y, i)
@@ -177,6 +182,7 @@ func (m model) run(seed uint64) []string {
 	if err := b.Close(); err != nil { // it waits for exchanges under way
 		y.fail("Close: %v", err)
 	}
+	w.lingering.Wait()
 	if y.n != modelClients*modelRounds {
 		y.fail("%d grants", y.n)
 	}

@@ -302,6 +302,7 @@ func (s *session) state(h *hold, c *driver.Change) {
 		c.State = driver.Gone
 	default:
 		c.State = driver.Unknown
+		s.complete(r) // the servers without an answer may never give one
 	}
 }
 

@@ -21,8 +21,9 @@ type simMember struct {
 	p   *endpoint
 	ctx context.Context
 
-	mu   sync.Mutex
-	asks map[string]*simAsk
+	mu      sync.Mutex
+	asks    map[string]*simAsk
+	undoing map[string]int // cancellations that the session sends by itself, by request ID
 }
 
 // simAsk is what redislock's session knows of a request: see its wake.go.
@@ -50,11 +51,40 @@ func (w *world) lost() bool {
 	return w.rng.Float64() < w.lose
 }
 
-// exchange carries a request to the server and the answer back.
-func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error) error {
+// lingers returns when a request arrives that its caller gives up; 0: it is none.
+func (w *world) lingers() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.linger == 0 || w.rng.Float64() >= w.linger {
+		return 0
+	}
+	return time.Millisecond + time.Duration(w.rng.Int64N(int64(w.ttl/2)))
+}
+
+// exchange carries a request to the server and the answer back. If the caller has given the request up,
+// then is called when it has arrived.
+func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error, then ...func()) error {
 	m.w.mu.Lock()
 	late := m.w.late
 	m.w.mu.Unlock()
+	if d := m.w.lingers(); d > 0 {
+		m.w.lingering.Go(func() {
+			time.Sleep(d)
+			m.w.mu.Lock()
+			if !m.v.dead && time.Until(m.v.out) <= 0 {
+				m.v.advance(0)
+				_ = f(m.v)
+				m.v.advance(0)
+			}
+			m.w.mu.Unlock()
+			<-ctx.Done()
+			for _, f := range then {
+				f()
+			}
+		})
+		<-ctx.Done()
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+	}
 	if !backoff.Sleep(ctx, late+m.w.delay()) {
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 	}
@@ -103,6 +133,10 @@ func (m *simMember) push(id string, token uint64) {
 
 func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
 	m.mu.Lock()
+	if m.undoing[req.ID] > 0 {
+		m.mu.Unlock()
+		return driver.Reply{}, 0, driver.ErrUnavailable
+	}
 	a := m.asks[req.ID]
 	if a == nil {
 		a = &simAsk{wake: waiters.NewSlot()}
@@ -135,7 +169,7 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 			reply.Retry = time.Until(v.end)
 		}
 		return nil
-	})
+	}, func() { m.undo(req.ID) })
 	if err != nil {
 		return driver.Reply{}, 0, err
 	}
@@ -155,12 +189,28 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 	}
 	m.mu.Unlock()
 	if cancelled {
-		if err := m.Cancel(ctx, req.Name, req.ID); err != nil {
-			return driver.Reply{}, 0, err
-		}
+		m.undo(req.ID)
 		return driver.Reply{}, 0, driver.ErrUncertain
 	}
 	return reply, place, nil
+}
+
+// undo cancels a request that has ended: see cancelByItself of redislock.
+func (m *simMember) undo(id string) {
+	m.mu.Lock()
+	if m.asks[id] != nil {
+		m.mu.Unlock()
+		return
+	}
+	m.undoing[id]++
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+	defer cancel()
+	if m.Cancel(ctx, "", id) == nil {
+		m.mu.Lock()
+		m.undoing[id]--
+		m.mu.Unlock()
+	}
 }
 
 func (m *simMember) leave(id string) {
@@ -198,8 +248,10 @@ func (m *simMember) Pass(ctx context.Context, h driver.Hold, _ time.Duration, pr
 }
 
 func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (
-	got uint64, clock time.Duration, err error) {
-	err = m.exchange(ctx, func(v *simServer) error {
+	uint64, time.Duration, error) {
+	var got uint64
+	var clock time.Duration
+	err := m.exchange(ctx, func(v *simServer) error {
 		if err := v.owned(h.ID, h.Token); err != nil {
 			return err
 		}
@@ -216,7 +268,10 @@ func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, leas
 		got, clock = v.token, time.Duration(v.clock())*time.Microsecond
 		return nil
 	})
-	return got, clock, err
+	if err != nil {
+		return 0, 0, err
+	}
+	return got, clock, nil
 }
 
 func (m *simMember) Move(ctx context.Context, _, id string, place uint64) error {
@@ -299,8 +354,10 @@ func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place u
 	return a.wake, place, nil
 }
 
-func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
-	err = m.exchange(ctx, func(v *simServer) error {
+func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	holds = slices.Clone(holds)
+	var changes []driver.Change
+	err := m.exchange(ctx, func(v *simServer) error {
 		for k, h := range holds {
 			switch i := v.find(h.ID); {
 			case v.token != 0 && v.holder.id == h.ID:
@@ -317,7 +374,10 @@ func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) (changes []d
 		}
 		return nil
 	})
-	return changes, err
+	if err != nil {
+		return nil, err
+	}
+	return changes, nil
 }
 
 func (m *simMember) Downgrade(context.Context, driver.Hold) error { return driver.ErrInvalid }

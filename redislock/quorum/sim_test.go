@@ -19,10 +19,12 @@ type world struct {
 	servers    []*simServer
 	ttl        time.Duration
 	quarantine time.Duration
-	fast       float64       // so much faster than the clients' clocks are the servers'
-	late       time.Duration // so much longer do requests take
-	lose       float64       // fraction of the answers and pushes that get lost
-	older      bool          // servers that lose their data go back to older data, without a restart
+	fast       float64        // so much faster than the clients' clocks are the servers'
+	late       time.Duration  // so much longer do requests take
+	lose       float64        // fraction of the answers and pushes that get lost
+	linger     float64        // fraction of the requests that get no answer, and may arrive later
+	lingering  sync.WaitGroup // these requests
+	older      bool           // servers that lose their data go back to older data, without a restart
 	flaw       flaw
 }
 

@@ -234,24 +234,29 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/wake.go", `if s.undoing[id].n > 0 {`, `if false {`},
 		}}, "tests/redislock", "TestAskedAgain"},
-	{Mutant{ID: "quorum-gives-up-for-good", Bug: "a server whose answer to a cancellation is late never counts again for the request",
+	{Mutant{ID: "quorum-gives-up-for-good",
+		Bug: "a server whose answer to a cancellation is late never counts again for the request",
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `vote.shut, vote.answered = false, max(`, `vote.answered = max(`},
 		}}, "tests/quorum", "TestServerThatWasGivenUp"},
-	{Mutant{ID: "quorum-cancels-a-reader", Bug: "a late cancellation of a writer's place ends the grant of its reader",
+	{Mutant{ID: "quorum-cancels-a-reader",
+		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`,
 				"s.cancelOne(p, h.Name, h.ID, func(error) {})\n\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
 		}}, "tests/quorum", "TestReaderKeepsAServer"},
-	{Mutant{ID: "quorum-ended-grant-keeps", Bug: "a release after the lease has ended keeps the name at a server without the grant",
+	{Mutant{ID: "quorum-ended-grant-keeps",
+		Bug: "a release after the lease has ended keeps the name at a server that never granted it",
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `if driver.IsOver(err) { // a grant`, `if false { // a grant`},
 		}}, "tests/quorum", "TestEndedGrantKeepsNothing"},
-	{Mutant{ID: "redis-trusts-lost-renewals", Bug: "the quick release of a grant whose renewals were lost, and that has expired, reports success",
+	{Mutant{ID: "redis-trusts-lost-renewals",
+		Bug: "the quick release of a grant whose renewals were lost, and that has expired, reports success",
 		Edits: []Edit{
 			{"redislock/fastpath.go", `a.proved > 0 && s.b.now()-a.proved < s.ttl`, `s.b.now()-a.seen < s.ttl`},
 		}}, "tests/redislock", "TestReleaseAfterLostRenewals"},
-	{Mutant{ID: "quorum-undoes-a-push", Bug: "a member's session cancels a request because of a late push, and ends the grant that it has got since",
+	{Mutant{ID: "quorum-undoes-a-push",
+		Bug: "a member's session cancels a request because of a late push, and ends the grant that it has got since",
 		Edits: []Edit{
 			{"redislock/cancelled.go", "\ts.countUndoing(id, 1)\n\tgo func", "\tgo func"},
 		}}, "tests/redislock", "TestAskedAgainBeforeAPush"},
@@ -259,6 +264,11 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/lease.go", `return max(r.driver.MinHold-(now-r.from), 0)`, `return r.driver.MinHold`},
 		}}, "tests/quorum", "TestKeptLate"},
+	{Mutant{ID: "quorum-forgets-a-place",
+		Bug: "a waiter that one server has forgotten does not ask there again as long as another one is silent",
+		Edits: []Edit{
+			{"redislock/quorum/renew.go", "\t\ts.complete(r) // the servers without", "\t\t// the servers without"},
+		}}, "tests/quorum", "TestForgottenPlace"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
