@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // Release goes to every server at once, also to those that may have granted the request without an
@@ -44,26 +45,44 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *endpoint, m member, own driver.Hold) error {
 		return m.Pass(ctx, own, keep, propose)
 	})
+	now := s.clock.now()
 	for _, p := range others {
 		if driver.IsOver(err) { // a grant that had ended keeps nothing
 			s.cancelOne(p, h.Name, h.ID, func(error) {})
-		} else {
-			s.keepAt(r, p, keep, propose)
+			continue
 		}
+		k := &keeping{r: r, until: now + keep, end: now + 2*s.ttl, propose: propose}
+		k.pause = backoff.Pause{First: redial, Most: time.Second}
+		s.keepAt(k, p)
 	}
 	return err
 }
 
-// keepAt takes a server that has not granted r, as far as is known, and keeps the name there as
-// well. Nothing renews a kept name after the release, so it must not depend on a bare majority, of
-// which one may fail.
-func (s *session) keepAt(r *request, p *endpoint, keep time.Duration, propose uint64) {
-	r.mu.Lock()
-	req := r.driver
-	req.Wait, req.MinHold = false, r.minimum(s.clock.now())
-	r.mu.Unlock()
+// keeping is about a name that a server shall keep that has not granted it.
+type keeping struct {
+	r       *request
+	until   time.Duration // the name is kept until then, or until the minimum hold is over
+	end     time.Duration // when the session tries no more to reach the server
+	propose uint64
+	pause   backoff.Pause
+}
+
+// keepAt takes a server that has not granted the request, as far as is known, and keeps the name there
+// as well. Nothing renews a kept name after the release, so it must not depend on a bare majority, of
+// which one may fail. A server that does not receive it now, or refuses, is asked again.
+func (s *session) keepAt(k *keeping, p *endpoint) {
+	now := s.clock.now()
+	k.r.mu.Lock()
+	req := k.r.driver
+	req.Wait, req.MinHold = false, k.r.minimum(now)
+	k.r.mu.Unlock()
+	keep := max(k.until-now, 0)
+	if keep == 0 && req.MinHold == 0 {
+		s.cancelOne(p, req.Name, req.ID, func(error) {})
+		return
+	}
 	s.at(p, func(ctx context.Context, m member) error {
-		reply, _, err := m.Ask(ctx, &req, propose)
+		reply, _, err := m.Ask(ctx, &req, k.propose)
 		switch {
 		case err != nil:
 			return err
@@ -72,7 +91,16 @@ func (s *session) keepAt(r *request, p *endpoint, keep time.Duration, propose ui
 		}
 		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, keep, 0)
 	}, func(err error) {
-		if undelivered(err) {
+		switch {
+		case !undelivered(err):
+		case s.clock.now() < k.end && s.begin(nil) == nil:
+			go func() {
+				defer s.bg.Done()
+				if k.pause.Wait(s.life) {
+					s.keepAt(k, p)
+				}
+			}()
+		default:
 			p.addPending(req.Name, req.ID, s.expiry())
 		}
 	})

@@ -39,3 +39,31 @@ func TestKeptLate(t *testing.T) {
 		t.Errorf("one server keeps the name for %v, another one for %v", first, last)
 	}
 }
+
+// TestKeptBySomebodyWhoWasAway: a server is away when a grant begins and ends. The name is kept there, too,
+// when it is back. Otherwise the failure of another server would end the time for which it is kept.
+func TestKeptBySomebodyWhoWasAway(t *testing.T) {
+	t.Parallel()
+	const kept = 10 * time.Minute
+	for what, minimum := range map[string]time.Duration{"keep": 0, "minimum hold": kept} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			g := start(t, 3, time.Minute)
+			ways := g.proxies()
+			a := open(t, g.backend(ways.addrs()), "a", time.Minute)
+			ways[2].Refuse()
+			r := try("x", "a-1")
+			r.MinHold = minimum
+			if err := a.Release(within(t), get(t, a, r), kept-minimum); err != nil {
+				t.Fatalf("Release: %v", err)
+			}
+			time.Sleep(time.Second) // several tries
+			ways[2].Heal()
+			for i := range g.servers {
+				g.shows(t, i, "x", "the name kept", func(r driver.Record) bool {
+					return len(r.Holders) == 1 && r.Holders[0].Kept && r.Holders[0].Left <= kept
+				}, func() {})
+			}
+		})
+	}
+}

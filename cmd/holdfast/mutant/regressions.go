@@ -269,6 +269,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/renew.go", "\t\ts.complete(r) // the servers without", "\t\t// the servers without"},
 		}}, "tests/quorum", "TestForgottenPlace"},
+	{Mutant{ID: "quorum-keeps-once", Bug: "a server that is away for a release never learns that the name is kept",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `case s.clock.now() < k.end && s.begin(nil) == nil:`, `case false:`},
+		}}, "tests/quorum", "TestKeptBySomebodyWhoWasAway"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
