@@ -134,6 +134,9 @@ func (b *Server) ready(ctx context.Context) error {
 	if opened {
 		return nil
 	}
+	if err := checkPool(b.db); err != nil {
+		return err
+	}
 	if n := b.db.Stats().MaxOpenConnections; n > 0 && n < minPool {
 		return fmt.Errorf("%w pool: it allows %d connections; at least %d are needed (SetMaxOpenConns): "+
 			"one waits for notifications, one is reserved for renewals", driver.ErrInvalid, n, minPool)
@@ -152,6 +155,14 @@ func (b *Server) ready(ctx context.Context) error {
 }
 
 const minPool = 3
+
+// checkPool refuses no pool: a program uses a variable that it has not set yet.
+func checkPool(db *sql.DB) error {
+	if db == nil {
+		return fmt.Errorf("%w pool: it is nil", driver.ErrInvalid)
+	}
+	return nil
+}
 
 // Close implements [driver.Backend].
 func (b *Server) Close() error {
@@ -302,8 +313,11 @@ func (b *Server) faultOf(err error, creates bool) error {
 	if err == nil || marked(err) {
 		return err
 	}
-	sentinel := driver.ErrUncertain
-	switch b.d.Fault(err) {
+	sentinel, fault := driver.ErrUncertain, b.d.Fault(err)
+	if err.Error() == "sql: database is closed" { // database/sql does not export it
+		fault = NotDone
+	}
+	switch fault {
 	case NotDone, Unprepared:
 		sentinel = driver.ErrUnavailable
 	case Again:

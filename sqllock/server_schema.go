@@ -35,6 +35,9 @@ func setVersion(d Dialect, version int) []string {
 // Errors: driver.ErrRefused: the user lacks the right, or the tables have a later version;
 // driver.ErrUnavailable, driver.ErrUncertain: run it again.
 func Init(ctx context.Context, db *sql.DB, d Dialect) error {
+	if err := checkPool(db); err != nil {
+		return err
+	}
 	b := New(db, d, nil)
 	defer func() { _ = b.Close() }()
 	q := b.on(b.pool)

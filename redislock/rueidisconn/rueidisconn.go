@@ -23,20 +23,27 @@ import (
 
 // New makes a redislock.Conn from a client. The caller keeps the client: Close ends the Conn's
 // subscriptions, but does not close it. Set its Dialer.Timeout and ConnWriteTimeout to a few
-// seconds: they bound the wait for a silent server, besides contexts.
+// seconds: they bound the wait for a silent server, besides contexts. Without a client every method
+// returns ErrInvalid.
 func New(client rueidis.Client) redislock.Conn {
 	return newConn(client, false)
 }
 
 func newConn(client rueidis.Client, owned bool) *conn {
-	c := &conn{client: client, owned: owned, mode: client.Mode(), ioTimeout: ioTimeout}
+	c := &conn{client: client, owned: owned, ioTimeout: ioTimeout}
+	if client == nil {
+		c.invalid = fmt.Errorf("%w client: it is nil", driver.ErrInvalid)
+	} else {
+		c.mode = client.Mode()
+	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
 
 type conn struct {
 	client      rueidis.Client
-	owned       bool // opened by Dial
+	invalid     error // there is no client
+	owned       bool  // opened by Dial
 	mode        rueidis.ClientMode
 	closed      atomic.Bool
 	once        sync.Once
@@ -149,6 +156,9 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 }
 
 func (c *conn) ready(ctx context.Context) error {
+	if c.invalid != nil {
+		return c.invalid
+	}
 	if c.closed.Load() {
 		return driver.ErrClosed
 	}

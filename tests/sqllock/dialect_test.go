@@ -45,3 +45,36 @@ func TestDialectOfAnotherServer(t *testing.T) {
 		}
 	}
 }
+
+// A pool that is nil is refused. A pool that was closed sends nothing, which the error says.
+func TestPoolOfNothing(t *testing.T) {
+	for _, d := range []sqllock.Dialect{mysql.Dialect(), postgres.Dialect()} {
+		closed, err := sql.Open(map[string]string{"mysql": "mysql", "postgres": "pgx"}[d.Name()], "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := closed.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			db   *sql.DB
+			want error
+			text string
+		}{{nil, driver.ErrInvalid, "pool: it is nil"}, {closed, driver.ErrUnavailable, "database is closed"}} {
+			b := sqllock.New(c.db, d, nil)
+			_, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: time.Minute})
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%s: Open: %v; want %v and %q", d.Name(), err, c.want, c.text)
+			}
+			if _, err := b.List(t.Context(), "", "", 1); !errors.Is(err, c.want) {
+				t.Errorf("%s: List: %v; want %v", d.Name(), err, c.want)
+			}
+			if err := sqllock.Init(t.Context(), c.db, d); !errors.Is(err, c.want) {
+				t.Errorf("%s: Init: %v; want %v", d.Name(), err, c.want)
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
