@@ -81,7 +81,7 @@ func openStore(path string, cfg *Config) (*store, error) {
 	}
 	switch {
 	case path == "" || strings.ContainsRune(path, 0):
-		return nil, fmt.Errorf("%w path %q", driver.ErrInvalid, path)
+		return nil, fmt.Errorf("%w path %q: it must name a file, and have no zero byte", driver.ErrInvalid, path)
 	case !slices.Contains(sql.Drivers(), name):
 		return nil,
 			fmt.Errorf(

@@ -86,6 +86,10 @@ func TestUsage(t *testing.T) {
 			run: "-w, --wait soon: expected a time, such as 10 for seconds, or 1m30s, 0.5h, 7d; see holdfast run --help",
 		"-w NaN " +
 			run: "-w, --wait NaN: expected a time, such as 10 for seconds, or 1m30s, 0.5h, 7d; see holdfast run --help",
+		"-w 99999999999999 " +
+			run: "-w, --wait 99999999999999: too long: at most 106751d; see holdfast run --help",
+		"-w 106752d " +
+			run: "-w, --wait 106752d: too long: at most 106751d; see holdfast run --help",
 		"-w -1 " +
 			run: "-w, --wait -1: it must not be negative; 0 does not wait at all; see holdfast run --help",
 		"-w 1e10 " +

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,11 +76,16 @@ func parseTime(text string) (time.Duration, error) {
 		text = strconv.FormatFloat(24*days, 'f', -1, 64) + "h" + after
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, errTime
+	switch {
+	case err == nil:
+		return d, nil
+	case oneNumber.MatchString(text): // no other fault is possible
+		return 0, errors.New("too long: at most 106751d")
 	}
-	return d, nil
+	return 0, errTime
 }
+
+var oneNumber = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]*)?(s|m|h)$`)
 
 var errTime = errors.New("expected a time, such as 10 for seconds, or 1m30s, 0.5h, 7d")
 
