@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,8 +38,9 @@ func TestReplicaAway(t *testing.T) {
 			}
 			turns := make(chan int, waiters)
 			var failed atomic.Int32
+			var group sync.WaitGroup
 			for i := range waiters {
-				go func() {
+				group.Go(func() {
 					l, err := c.Mutex("x").Lock(ctx)
 					if err != nil {
 						failed.Add(1)
@@ -50,7 +52,7 @@ func TestReplicaAway(t *testing.T) {
 					if err := l.Release(); err != nil {
 						t.Error(err)
 					}
-				}()
+				})
 				until(t, "one more waiter", func() bool {
 					r, err := c.Inspect(ctx, "x")
 					return err == nil && len(r.Waiters) == i+1
@@ -80,6 +82,7 @@ func TestReplicaAway(t *testing.T) {
 					t.Errorf("waiter %d had turn %d", turn, i)
 				}
 			}
+			group.Wait() // Close would release the last one
 			if err := c.Close(ctx); err != nil {
 				t.Error(err)
 			}
