@@ -148,9 +148,10 @@ var adoption = []check{
 		}},
 	{"R5", "adopt renews", "a repeated adoption renews the lease", func(e *env) {
 		e.useExpiry()
-		a, b := e.peer(), e.shortPeer()
+		a := e.peer()
 		for _, k := range e.kinds() {
 			e.retrySlow(func() (slow bool) {
+				b := e.shortPeer()
 				h := a.get(k.ask(a, k.name))
 				life := proof{e, time.Now()}
 				held := b.adopt(h)
