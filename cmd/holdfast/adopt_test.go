@@ -158,7 +158,7 @@ func TestAdoptAfterTheKeeper(t *testing.T) {
 		pid := keeperOf(b, v)
 		ticket, _ := b.want(0, "handoff", "a")
 		away := b.runtimeDir().with("HOLDFAST_TICKET=" + strings.TrimSpace(ticket))
-		p := away.start("--ttl", "2s", "adopt", "--", "sh", "-c",
+		p := away.start("--ttl", "1m", "adopt", "--", "sh", "-c",
 			"echo $HOLDFAST_TOKEN >$D/adopted; until [ -e $D/end ]; do sleep 0.05; done")
 		if got := b.file("adopted"); got != v["HOLDFAST_TOKEN"] {
 			b.Errorf("token %s, hold had %s", got, v["HOLDFAST_TOKEN"])
