@@ -241,6 +241,10 @@ func (s *session) notice(r *request, stamp int64) {
 // askOne asks one server, in the background.
 func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	r.mu.Lock()
+	if r.over { // its release or cancellation skips servers that were not asked
+		r.mu.Unlock()
+		return
+	}
 	r.votes[p.index].sent = stamp
 	req, t := r.driver, s.rest(r.counts(), stamp)
 	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())

@@ -42,7 +42,7 @@ func (c refusing) Run(ctx context.Context, s *redislock.Script, keys, args []str
 }
 
 // TestCombinedRefused: servers refuse names in the middle of shared exchanges. All calls are granted,
-// because each server is asked for these names again.
+// because each server is asked for these names again, and what servers hold is what was granted.
 func TestCombinedRefused(t *testing.T) {
 	t.Parallel()
 	const goroutines, rounds = 64, 10
@@ -73,6 +73,12 @@ func TestCombinedRefused(t *testing.T) {
 			})
 		}
 		all.Wait()
+	}
+	for i := range goroutines {
+		for server := range g.servers {
+			g.shows(t, server, fmt.Sprint("n", i), "no holder", func(r driver.Record) bool { return len(r.Holders) == 0 },
+				renewals(t, s)) // a renewal sends the cancellations that a server has missed
+		}
 	}
 	for i, s := range g.servers {
 		if s.Do("GET refused") == "$-1" {

@@ -273,6 +273,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `case s.clock.now() < k.end && s.begin(nil) == nil:`, `case false:`},
 		}}, "tests/quorum", "TestKeptBySomebodyWhoWasAway"},
+	{Mutant{ID: "quorum-asks-after-release", Bug: "a server that is about to be asked for a grant is asked after its release, and keeps it",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `if r.over { // its release`, `if false { // its release`},
+		}}, "redislock/quorum", "TestAskedAfterRelease"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
