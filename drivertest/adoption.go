@@ -196,13 +196,13 @@ var adoption = []check{
 func (p *peer) adopt(h driver.Hold) driver.Hold {
 	p.e.Helper()
 	held := driver.Hold{Name: h.Name, ID: p.req("").ID, Token: h.Token}
-	if err := p.tryAdopt(h, held.ID); err != nil {
+	if err := p.Adopt(p.e.ctx, h, held.ID, adopter); err != nil {
 		p.e.Fatalf("Adopt(%q): %v", h.Name, err)
 	}
 	return held
 }
 
-// tryAdopt is an Adopt that must be answered.
+// tryAdopt is an Adopt that is repeated until it is answered.
 func (p *peer) tryAdopt(h driver.Hold, id string) error {
 	return p.e.answered(func() error { return p.Adopt(p.e.ctx, h, id, adopter) })
 }

@@ -61,8 +61,11 @@ var exclusive = []check{
 			h := a.get(r)
 			for range 3 {
 				time.Sleep(e.h.TTL / 2)
-				var reply driver.Reply
-				if life.prove("the request again", func() bool { return a.tryAsk(r, &reply) == nil && reply.Token == h.Token }) {
+				if life.prove("the request again", func() bool {
+					var reply driver.Reply
+					err := e.answered(func() (err error) { reply, err = a.Acquire(e.ctx, r); return err })
+					return err == nil && reply.Token == h.Token
+				}) {
 					return true
 				}
 				if b.ask(once(b.req("x"))).Token != 0 {

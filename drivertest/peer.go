@@ -80,22 +80,17 @@ func (p *peer) permits(name string, n, limit int) *driver.Request {
 func once(r *driver.Request) *driver.Request { r.Wait = false; return r }
 
 // ask is an Acquire that must be answered.
-func (p *peer) ask(r *driver.Request) (reply driver.Reply) {
+func (p *peer) ask(r *driver.Request) driver.Reply {
 	p.e.Helper()
-	if err := p.tryAsk(r, &reply); err != nil {
+	reply, err := p.Acquire(p.e.ctx, r)
+	for try := 0; try < 2 && errors.Is(err, driver.ErrSpent); try++ { // replicas may be busy
+		r.ID = p.req(r.Name).ID
+		reply, err = p.Acquire(p.e.ctx, r)
+	}
+	if err != nil {
 		p.e.Fatalf("Acquire(%q): %v", r.Name, err)
 	}
 	return reply
-}
-
-// tryAsk is an Acquire that must be answered.
-func (p *peer) tryAsk(r *driver.Request, reply *driver.Reply) error {
-	return p.e.answered(func() (err error) {
-		if *reply, err = p.Acquire(p.e.ctx, r); errors.Is(err, driver.ErrSpent) {
-			r.ID = p.req(r.Name).ID
-		}
-		return err
-	})
 }
 
 // get is an Acquire that must be granted.
