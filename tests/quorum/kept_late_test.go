@@ -1,10 +1,14 @@
 package quorum_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
 
 // TestKeptLate: a server that gets a grant later than the others does not keep the name for longer than
@@ -40,9 +44,23 @@ func TestKeptLate(t *testing.T) {
 	}
 }
 
-// TestKeptBySomebodyWhoWasAway: a server is away when a grant begins and ends. The name is kept there, too,
+// failing is a Conn that counts the scripts that failed.
+type failing struct {
+	redislock.Conn
+	failed *atomic.Int32
+}
+
+func (c failing) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	v, err := c.Conn.Run(ctx, s, keys, args)
+	if err != nil {
+		c.failed.Add(1)
+	}
+	return v, err
+}
+
+// TestKeptByServerThatWasAway: a server is away when a grant begins and ends. The name is kept there, too,
 // when it is back. Otherwise the failure of another server would end the time for which it is kept.
-func TestKeptBySomebodyWhoWasAway(t *testing.T) {
+func TestKeptByServerThatWasAway(t *testing.T) {
 	t.Parallel()
 	const kept = 10 * time.Minute
 	for what, minimum := range map[string]time.Duration{"keep": 0, "minimum hold": kept} {
@@ -50,14 +68,28 @@ func TestKeptBySomebodyWhoWasAway(t *testing.T) {
 			t.Parallel()
 			g := start(t, 3, time.Minute)
 			ways := g.proxies()
-			a := open(t, g.backend(ways.addrs()), "a", time.Minute)
+			servers := at(ways.addrs())
+			var failed atomic.Int32
+			servers[2].Dial = func() (redislock.Conn, error) {
+				conn, err := at(ways.addrs())[2].Dial()
+				return failing{conn, &failed}, err
+			}
+			b := quorum.New(servers, &quorum.Config{Quarantine: g.quarantine})
+			t.Cleanup(func() { _ = b.Close() })
+			a := open(t, b, "a", time.Minute)
 			ways[2].Refuse()
 			r := try("x", "a-1")
 			r.MinHold = minimum
-			if err := a.Release(within(t), get(t, a, r), kept-minimum); err != nil {
+			h := get(t, a, r)
+			before := failed.Load()
+			if err := a.Release(within(t), h, kept-minimum); err != nil {
 				t.Fatalf("Release: %v", err)
 			}
-			time.Sleep(time.Second) // several tries
+			for end := time.Now().Add(20 * time.Second); failed.Load() < before+2; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the server was not asked again")
+				}
+			}
 			ways[2].Heal()
 			for i := range g.servers {
 				g.shows(t, i, "x", "the name kept", func(r driver.Record) bool {

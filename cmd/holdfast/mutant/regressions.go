@@ -272,7 +272,7 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-keeps-once", Bug: "a server that is away for a release never learns that the name is kept",
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `case s.clock.now() < k.end && s.begin(nil) == nil:`, `case false:`},
-		}}, "tests/quorum", "TestKeptBySomebodyWhoWasAway"},
+		}}, "tests/quorum", "TestKeptByServerThatWasAway"},
 	{Mutant{ID: "quorum-asks-after-release", Bug: "a server that is about to be asked for a grant is asked after its release, and keeps it",
 		Edits: []Edit{
 			{"redislock/quorum/acquire.go", `if r.over { // its release`, `if false { // its release`},
