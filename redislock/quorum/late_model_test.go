@@ -4,15 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/backoff"
-	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // lateModels are models in which some messages reach a server when their sender has given them up: such as a
@@ -39,28 +35,7 @@ var lateModels = map[string]model{
 // TestModelOfLateRequests is TestModel with such messages.
 func TestModelOfLateRequests(t *testing.T) {
 	t.Parallel()
-	for name, m := range lateModels {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			seeds, first := uint64(2), uint64(1)
-			if testenv.Deep() {
-				seeds, first = 25, uint64(time.Now().UnixNano())
-			}
-			if n, err := strconv.ParseUint(os.Getenv("MODEL_SEEDS"), 10, 64); err == nil {
-				seeds = n
-			}
-			if s, err := strconv.ParseUint(os.Getenv("MODEL_SEED"), 10, 64); err == nil {
-				first, seeds = s, 1
-			}
-			for seed := first; seed < first+seeds && !t.Failed(); seed++ {
-				synctest.Test(t, func(t *testing.T) {
-					for _, wrong := range m.run(seed) {
-						t.Errorf("seed %d: %s", seed, wrong)
-					}
-				})
-			}
-		})
-	}
+	runModels(t, lateModels, 2)
 }
 
 // grab takes the lock without waiting, renews it as package holdfast does, and releases it.

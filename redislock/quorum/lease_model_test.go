@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/backoff"
-	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // shortModels are models whose clients ask for leases of many lengths. Servers' clocks run faster than
@@ -38,28 +34,7 @@ var shortModels = map[string]model{
 // as long as one of them may rely on its lease, and the next one enters soon after.
 func TestModelOfLeases(t *testing.T) {
 	t.Parallel()
-	for name, m := range shortModels {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			seeds, first := uint64(2), uint64(1)
-			if testenv.Deep() {
-				seeds, first = 25, uint64(time.Now().UnixNano())
-			}
-			if n, err := strconv.ParseUint(os.Getenv("MODEL_SEEDS"), 10, 64); err == nil {
-				seeds = n
-			}
-			if s, err := strconv.ParseUint(os.Getenv("MODEL_SEED"), 10, 64); err == nil {
-				first, seeds = s, 1
-			}
-			for seed := first; seed < first+seeds && !t.Failed(); seed++ {
-				synctest.Test(t, func(t *testing.T) {
-					for _, wrong := range m.run(seed) {
-						t.Errorf("seed %d: %s", seed, wrong)
-					}
-				})
-			}
-		})
-	}
+	runModels(t, shortModels, 2)
 }
 
 const (

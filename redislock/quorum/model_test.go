@@ -24,7 +24,7 @@ import (
 // It checks that there are never two holders, that tokens grow, and that no client waits for long.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	for name, m := range map[string]model{
+	runModels(t, map[string]model{
 		"well":                        {servers: 5},
 		"three":                       {servers: 3},
 		"four":                        {servers: 4},
@@ -44,10 +44,16 @@ func TestModel(t *testing.T) {
 			patience: time.Hour},
 		"answers and pushes get lost": {servers: 5, lose: 0.02, patience: 3 * modelTTL},
 		"and servers forget":          {servers: 5, lose: 0.02, patience: time.Hour, dead: 2, forget: true, apart: true},
-	} {
+	}, 6)
+}
+
+// runModels runs each model with so many seeds, or more in deep runs. MODEL_SEEDS is another number,
+// and MODEL_SEED one seed.
+func runModels(t *testing.T, models map[string]model, seeds uint64) {
+	for name, m := range models {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seeds, first := uint64(6), uint64(1)
+			seeds, first := seeds, uint64(1)
 			if testenv.Deep() {
 				seeds, first = 25, uint64(time.Now().UnixNano())
 			}
