@@ -73,22 +73,6 @@ func TestCombinedSilent(t *testing.T) {
 	group.Wait()
 }
 
-// refusing is put before take.lua: the server refuses every third SET of shared exchanges, as one may that
-// counts its memory during a script.
-const refusing = `
-local redis = (function(real)
-  local function refuse(name)
-    if name ~= 'SET' or #KEYS == 1 then return false end
-    return real.call('INCR', 'refused') % 3 == 0
-  end
-  local text = 'OOM the memory is full'
-  return {
-    call = function(...) if refuse(...) then error(text) end return real.call(...) end,
-    pcall = function(...) if refuse(...) then return {err = text} end return real.pcall(...) end,
-  }
-end)(redis)
-`
-
 // TestCombinedRefused: a server refuses a name in the middle of a shared exchange. What the callers hear
 // is on record for each name.
 func TestCombinedRefused(t *testing.T) {
@@ -97,7 +81,7 @@ func TestCombinedRefused(t *testing.T) {
 	server := testenv.Redis(t)
 	b := newEdited(dialRueidis(t, server.Addr), nil, func(name, text string) string {
 		if name == "take" {
-			text = refusing + text
+			text = testenv.RefusesSets + text
 		}
 		return text
 	})
