@@ -230,14 +230,13 @@ func (c *conn) wrap(err error) error {
 	switch {
 	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &op) && op.Op == "remote error": // a TLS alert
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
-	// The client was closed, or dropped the server, perhaps after the request was sent.
-	case errors.Is(err, rueidis.ErrClosing) && (c.closed.Load() || c.moves()):
-		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
-	case errors.Is(err, rueidis.ErrClosing), errors.Is(err, rueidis.ErrNoAddr), errors.Is(err, rueidis.ErrNoSlot),
+	case errors.Is(err, rueidis.ErrNoAddr), errors.Is(err, rueidis.ErrNoSlot),
 		errors.Is(err, storeurl.ErrPassword),
 		errors.As(err, &op) && op.Op == "dial", err.Error() == notPrimary:
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
+	// For rueidis.ErrClosing as well: the client was closed, or dropped the server, perhaps after the
+	// request was sent.
 	return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 }
 

@@ -7,10 +7,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
+
+// ownerCloses is a Conn whose client is closed by its owner, before the Conn.
+type ownerCloses struct {
+	redislock.Conn
+	client rueidis.Client
+}
+
+func (c ownerCloses) Close() error {
+	c.client.Close()
+	return c.Conn.Close()
+}
 
 // TestClosedUnderWay: a Conn is closed while the answers of requests do not arrive. The callers of those
 // that the server has executed do not hear that nothing was done.
@@ -22,6 +36,10 @@ func TestClosedUnderWay(t *testing.T) {
 	}
 	for client, dial := range map[string]func(testing.TB, string) redislock.Conn{
 		"rueidis": dialRueidis, "go-redis": dialGoRedis,
+		"rueidis, closed by its owner": func(t testing.TB, addr string) redislock.Conn {
+			client := rawClient(t, addr)
+			return ownerCloses{rueidisconn.New(client), client}
+		},
 	} {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()

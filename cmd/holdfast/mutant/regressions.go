@@ -218,7 +218,8 @@ var AllRegressions = []Regression{
 		}}, "tests/redislock", "TestCombinedTimeLimit"},
 	{Mutant{ID: "redis-closed-under-way", Bug: "after Close, callers of requests that were done hear that nothing was",
 		Edits: []Edit{
-			{"redislock/rueidisconn/rueidisconn.go", `(c.closed.Load() || c.moves()):`, `c.moves():`},
+			{"redislock/rueidisconn/rueidisconn.go", `case errors.Is(err, rueidis.ErrNoAddr)`,
+				`case errors.Is(err, rueidis.ErrClosing), errors.Is(err, rueidis.ErrNoAddr)`},
 		}}, "tests/redislock", "TestClosedUnderWay"},
 	{Mutant{ID: "redis-wait-unblocked", Bug: "a late grant stays if the wait for replicas ends with an error",
 		Edits: []Edit{
