@@ -185,10 +185,11 @@ func (x *exchanges) answered(b batch, r Result) {
 		}
 		x.left = append(x.left, left...)
 		x.proven -= len(left)
-		x.s.proves(x.holds, b.of, left, x.sent)
 		if short != nil {
 			x.doubt(b.of, left)
+			return
 		}
+		x.s.proves(x.holds, b.of, left, x.sent)
 		return
 	}
 	var reported []int

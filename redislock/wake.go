@@ -53,7 +53,7 @@ func (s *session) register(id string, a request) (number uint64, again bool, err
 		// A value in the channel belongs to an earlier exchange. The answer to this one is newer.
 		a.wake = old.wake
 		a.wake.Drain()
-		a.group = a.group || old.group
+		a.group, a.own = a.group || old.group, a.own || old.own
 	}
 	s.asked++
 	a.seen, a.asked = s.b.now(), s.asked
