@@ -59,7 +59,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	})
 	done = err == nil
 	now := s.clock.now()
-	k.until, k.end = now+keep, now+2*s.ttl
+	k.until, k.end = now+keep, now+s.b.quarantine+s.ttl // one may just have restarted
 	close(settled)
 	for _, p := range others {
 		if driver.IsOver(err) { // a grant that had ended keeps nothing
