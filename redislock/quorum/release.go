@@ -42,23 +42,37 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		}
 		r.mu.Unlock()
 	}
+	k := keeping{r: r, propose: propose, pause: backoff.Pause{First: redial, Most: time.Second}}
+	settled, done := make(chan struct{}), false
 	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *endpoint, m member, own driver.Hold) error {
 		return m.Pass(ctx, own, keep, propose)
+	}, func(p *endpoint) {
+		if keep == 0 { // a minimum hold is on record there
+			return
+		}
+		s.background(func() {
+			<-settled
+			if own := k; done { // by a majority; otherwise the caller repeats it
+				s.keepAt(&own, p)
+			}
+		})
 	})
+	done = err == nil
 	now := s.clock.now()
+	k.until, k.end = now+keep, now+s.b.quarantine+s.ttl // one may just have restarted
+	close(settled)
 	for _, p := range others {
 		if driver.IsOver(err) { // a grant that had ended keeps nothing
 			s.cancelOne(p, h.Name, h.ID, func(error) {})
 			continue
 		}
-		k := &keeping{r: r, until: now + keep, end: now + 2*s.ttl, propose: propose}
-		k.pause = backoff.Pause{First: redial, Most: time.Second}
-		s.keepAt(k, p)
+		own := k
+		s.keepAt(&own, p)
 	}
 	return err
 }
 
-// keeping is about a name that a server shall keep that has not granted it.
+// keeping is about a name that a server shall keep that has not granted it, or has missed the release.
 type keeping struct {
 	r       *request
 	until   time.Duration // the name is kept until then, or until the minimum hold is over
@@ -67,9 +81,10 @@ type keeping struct {
 	pause   backoff.Pause
 }
 
-// keepAt takes a server that has not granted the request, as far as is known, and keeps the name there
-// as well. Nothing renews a kept name after the release, so it must not depend on a bare majority, of
-// which one may fail. A server that does not receive it now, or refuses, is asked again.
+// keepAt takes a server that has not granted the request, as far as is known, or has not received its
+// release, and keeps the name there as well. Nothing renews a kept name after the release, so it must not
+// depend on a bare majority, of which one may fail. A server that does not receive it now, or refuses, is
+// asked again.
 func (s *session) keepAt(k *keeping, p *endpoint) {
 	now := s.clock.now()
 	k.r.mu.Lock()
@@ -121,9 +136,10 @@ func (s *session) holding(h driver.Hold) *request {
 }
 
 // everywhere runs f on the grant h at all servers, under the token that it has at each. From servers
-// that have not granted r it takes r back. proven means that the lease has not expired.
+// that have not granted r it takes r back. proven means that the lease has not expired. missed gets the
+// servers that did not receive f, if the name shall be kept.
 func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool,
-	f func(context.Context, *endpoint, member, driver.Hold) error) error {
+	f func(context.Context, *endpoint, member, driver.Hold) error, missed func(*endpoint)) error {
 	answers := make(chan error, len(s.endpoints))
 	asked := 0
 	for i, p := range s.endpoints {
@@ -151,7 +167,11 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 		s.at(p, func(ctx context.Context, m member) error { return f(ctx, p, m, own) }, func(err error) {
 			// A name kept for a minimum hold is not cancelled: the grant expires, and the minimum
 			// stays.
-			if undelivered(err) && r != nil && r.isOver() && !r.isKept() {
+			switch {
+			case r == nil || !undelivered(err) || !r.isOver():
+			case r.isKept():
+				missed(p)
+			default:
 				p.addPending(h.Name, h.ID, s.expiry())
 			}
 			s.passed(r, p)
@@ -329,7 +349,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	// Where the writer is in the queue, it leaves it.
 	return s.everywhere(ctx, r, h, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		return r.downgraded(p.index, m.Downgrade(ctx, own))
-	})
+	}, func(*endpoint) {})
 }
 
 // downgraded records the answer of server i to a downgrade. Without an answer the downgrade is sent

@@ -99,3 +99,19 @@ func TestKeptByServerThatWasAway(t *testing.T) {
 		})
 	}
 }
+
+// TestKeptAfterQuarantine: a server has restarted, and has no vote until its quarantine is over. The name of
+// a lock that is released meanwhile is kept there after that.
+func TestKeptAfterQuarantine(t *testing.T) {
+	t.Parallel()
+	const ttl, quarantine, kept = time.Second, 8 * time.Second, 10 * time.Minute
+	g := start(t, 3, quarantine)
+	a := open(t, g.backend(g.addrs()), "a", ttl)
+	g.servers[2].Restart(false)
+	if err := a.Release(within(t), get(t, a, try("x", "a-1")), kept); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+	g.shows(t, 2, "x", "the name kept", func(r driver.Record) bool {
+		return len(r.Holders) == 1 && r.Holders[0].Kept && r.Holders[0].Left <= kept
+	}, func() {})
+}

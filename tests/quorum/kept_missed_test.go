@@ -47,3 +47,30 @@ func TestKeptMissedByOne(t *testing.T) {
 		})
 	}
 }
+
+// TestKeepMissedByOne: one server has granted a lock, but did not receive the release that keeps the name,
+// or refused it for a moment. The name is kept there, too, and not only until the lease ends.
+func TestKeepMissedByOne(t *testing.T) {
+	t.Parallel()
+	const ttl, kept = 5 * time.Second, 10 * time.Minute
+	for _, how := range []string{"unreachable", "NOREPLICAS"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			g := start(t, 3, time.Minute)
+			ways := g.proxies()
+			a := open(t, g.backend(ways.addrs()), "a", ttl)
+			h := get(t, a, try("x", "a-x"))
+			g.everywhere(t, "x", renewals(t, a, h))
+			heal := misses[how](g, ways)
+			if err := a.Release(within(t), h, kept); err != nil {
+				t.Fatalf("Release: %v", err)
+			}
+			heal()
+			for i := range g.servers {
+				g.shows(t, i, "x", "the name kept", func(r driver.Record) bool {
+					return len(r.Holders) == 1 && r.Holders[0].Kept && r.Holders[0].Left > kept/2
+				}, func() {})
+			}
+		})
+	}
+}

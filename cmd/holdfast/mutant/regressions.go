@@ -274,6 +274,14 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `case s.clock.now() < k.end && s.begin(nil) == nil:`, `case false:`},
 		}}, "tests/quorum", "TestKeptByServerThatWasAway"},
+	{Mutant{ID: "quorum-releases-once", Bug: "a server that misses a release that keeps the name frees it when the lease ends",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `if keep == 0 { // a minimum`, `if true { // a minimum`},
+		}}, "tests/quorum", "TestKeepMissedByOne"},
+	{Mutant{ID: "quorum-keeps-without-newborns", Bug: "a server that is in quarantine at a release never learns that the name is kept",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `now+s.b.quarantine+s.ttl`, `now+2*s.ttl`},
+		}}, "tests/quorum", "TestKeptAfterQuarantine"},
 	{Mutant{ID: "quorum-asks-after-release", Bug: "a server that is about to be asked for a grant is asked after its release, and keeps it",
 		Edits: []Edit{
 			{"redislock/quorum/acquire.go", `if r.over { // its release`, `if false { // its release`},
