@@ -108,10 +108,12 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 	}, func(err error) {
 		switch {
 		case !undelivered(err):
-		case s.clock.now() < k.end && s.begin(nil) == nil:
+		case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:
 			go func() {
 				defer s.bg.Done()
-				if k.pause.Wait(s.life) {
+				again := k.pause.Wait(s.life)
+				p.keeps.Add(-1)
+				if again {
 					s.keepAt(k, p)
 				}
 			}()

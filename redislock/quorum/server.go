@@ -132,6 +132,7 @@ type endpoint struct {
 	out    atomic.Int32   // exchanges under way
 	busy   sync.WaitGroup // the same, and those that are about to begin
 	until  atomic.Int64   // in quarantine: do not ask before this time, in microseconds of the session's clock
+	keeps  atomic.Int32   // names that it shall keep, each waiting for its next try
 
 	mu             sync.Mutex
 	err            error                    // why there is no session here
@@ -147,6 +148,7 @@ type pendingCancel struct {
 const (
 	stuckMost   = 8    // exchanges under way with a server that has not answered for stuckAfter; no more are sent
 	mostPending = 8192 // cancellations kept for a silent server; the others expire there
+	mostKeeps   = 1024 // names that a silent server shall keep; the others only the majority keeps
 	flushAtOnce = 64
 )
 
@@ -218,6 +220,15 @@ func (p *endpoint) do(now int64, f func(member) error) error {
 		err = fmt.Errorf("%s: %w", p.Name, err)
 	}
 	return err
+}
+
+// tries reports whether one more name may wait for its next try, and counts it.
+func (p *endpoint) tries() bool {
+	if p.keeps.Add(1) <= mostKeeps {
+		return true
+	}
+	p.keeps.Add(-1)
+	return false
 }
 
 // addPending records that the server must still receive a cancellation, before that time.
