@@ -152,13 +152,16 @@ func (c *Client) inspect(ctx context.Context, name string) (r driver.Record, err
 
 // Locks yields the names in use that begin with prefix, in byte order, with their state. It asks
 // the store page by page; names that are taken or freed meanwhile may or may not be seen. An error
-// ends the sequence.
+// ends the sequence: those of Inspect, and ErrInvalid for a prefix that no name can have.
 func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		const page = 100
 		for after := ""; ; {
 			var list []driver.Record
 			err := c.usable()
+			if err == nil {
+				err = driver.CheckPrefix(prefix)
+			}
 			if err == nil {
 				err = c.repeatRead(ctx, func() (err error) {
 					list, err = c.store.List(ctx, prefix, after, page)

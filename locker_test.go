@@ -107,6 +107,7 @@ func TestInvalid(t *testing.T) {
 		"Poll(0s, 3)":      c.Mutex("x", holdfast.Poll(0, 3)),
 		"Poll(1s, 0)":      c.Mutex("x", holdfast.Poll(time.Second, 0)),
 		"the key is empty": c.Mutex("x", holdfast.Label("", "v")),
+		"without MinHold":  c.Mutex("x", holdfast.RetryFailed()),
 		"allowed are 4096": c.Mutex("x", holdfast.Note(strings.Repeat("n", 5000))),
 	} {
 		for _, f := range []func(context.Context) (*holdfast.Lease, error){m.Lock, m.TryLock} {
@@ -135,6 +136,18 @@ func TestInvalid(t *testing.T) {
 	}
 	if _, err := c.Inspect(t.Context(), ""); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("Inspect: %v", err)
+	}
+	for _, prefix := range []string{"\xff", strings.Repeat("x", 513)} {
+		for _, err := range c.Locks(t.Context(), prefix) {
+			if !errors.Is(err, holdfast.ErrInvalid) {
+				t.Errorf("Locks: %v", err)
+			}
+		}
+		for _, err := range c.Watch(t.Context(), prefix) {
+			if !errors.Is(err, holdfast.ErrInvalid) {
+				t.Fatalf("Watch: %v", err)
+			}
+		}
 	}
 	if err := c.SetLimit(t.Context(), "x", -1); !errors.Is(err, holdfast.ErrInvalid) ||
 		!strings.Contains(err.Error(), "limit -1: allowed are 1 to 1073741824, and 0 to remove the one that is set") {

@@ -40,7 +40,8 @@ const (
 // while the caller handles an event.
 //
 // An error is yielded once for each outage of the store. Watch goes on, and reports what has changed
-// meanwhile as one difference. The end of the client is an error that is ErrClosed, and the last.
+// meanwhile as one difference. The end of the client is an error that is ErrClosed, and the last. So is
+// ErrInvalid, for a prefix that no name can have.
 func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, error] {
 	return c.watchNames(ctx, "watch", prefix, false)
 }
@@ -49,8 +50,12 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 func (c *Client) watchNames(ctx context.Context, op, prefix string, exact bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		err := c.usable()
-		if err == nil && exact {
+		switch {
+		case err != nil:
+		case exact:
 			err = driver.CheckName(prefix)
+		default:
+			err = driver.CheckPrefix(prefix)
 		}
 		if err == nil && !c.isOpen() {
 			err = ErrClosed

@@ -70,7 +70,7 @@ func MinHold(d time.Duration) Option {
 // RetryFailed is for OnlyOne, and for the Do of a lock with MinHold: the name is not kept if f
 // returns an error or panics. Another client, or the next call, may then run f again in the same
 // tick. The name stays taken for its minimum hold if the process dies in f, or if the lease expires
-// at the store before f returns.
+// at the store before f returns. Without MinHold it is refused with ErrInvalid.
 func RetryFailed() Option { return func(o *options) { o.retryFailed = true } }
 
 // Fair gives a lock back to the store at every release. All calls for it are served in the order in
@@ -167,6 +167,9 @@ func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Opt
 	}
 	if o.sticky > 0 {
 		c.checkSticky(&r, &o)
+	}
+	if o.retryFailed && o.minHold == 0 {
+		o.refuse("RetryFailed without MinHold (OnlyOne has it): the name of such a lock is not kept")
 	}
 	return r, o
 }

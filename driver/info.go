@@ -99,6 +99,14 @@ func CheckName(name string) error {
 	return nil
 }
 
+// CheckPrefix returns an ErrInvalid that says why no name begins with prefix, or nil.
+func CheckPrefix(prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	return CheckName(prefix)
+}
+
 // Check returns an ErrInvalid that says what is wrong with c, or nil. Backends call it in Open.
 func (c *SessionConfig) Check() error {
 	switch {

@@ -59,6 +59,17 @@ func TestLookAtAKeptName(t *testing.T) {
 	}
 }
 
+// No name begins with a prefix that is no text. An empty list would hide a mistake.
+func TestPrefixOfNoName(t *testing.T) {
+	b := newBench(t)
+	b.want(0, "run", "a", "--", "true")
+	for _, command := range []string{"ls", "watch"} {
+		if _, stderr := b.want(78, command, "\xff"); !strings.Contains(stderr, "not valid UTF-8") {
+			t.Errorf("%s: %s", command, stderr)
+		}
+	}
+}
+
 // Shells complete names and tokens from the store. Nothing is created or reported for that.
 func TestCompletion(t *testing.T) {
 	b := newBench(t)

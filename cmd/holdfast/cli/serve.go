@@ -80,11 +80,19 @@ func (a *app) serveCommand() *cobra.Command {
 	return c
 }
 
-var basePath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
+var (
+	basePath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
+	hostName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+)
 
 func (a *app) serve(f *serveFlags) error {
 	if !basePath.MatchString(f.base) {
 		return usagef("--base-path %s: it begins with / and does not end with one, such as /locks", show(f.base))
+	}
+	for _, h := range f.hosts {
+		if !hostName.MatchString(h) {
+			return usagef("--host %s: it is a name without scheme, port and path, such as locks.example.com", show(h))
+		}
 	}
 	if (f.cert == "") != (f.key == "") {
 		return usagef("--tls-cert and --tls-key belong together")

@@ -75,7 +75,7 @@ func showAll[T any](a *app, seq iter.Seq2[T, error], show func(T) error) error {
 			if err := show(item); err != nil {
 				return err
 			}
-		case !answered && errors.Is(err, holdfast.ErrRefused):
+		case !answered && (errors.Is(err, holdfast.ErrRefused) || errors.Is(err, holdfast.ErrInvalid)):
 			return err
 		default:
 			a.say("%s", oneLine(err.Error()))
