@@ -98,12 +98,6 @@ func (s *session) ensureCancelled(ctx context.Context, name, id string) error {
 	return err
 }
 
-// MostLate is how late a request can reach a server whose sender has given it up, with a margin. The
-// kernel sends the data of a connection again, after longer and longer pauses, also when the
-// connection was closed: for 100 s at least (RFC 1122, 4.2.3.5), and for 16 minutes by default on Linux
-// (tcp_retries2 in its ip-sysctl.rst).
-const MostLate = 20 * time.Minute
-
 // undoing is about cancellations of a request that the session sends by itself.
 type undoing struct {
 	n    int           // how many have no answer

@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/backoff"
-	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 // Release goes to every server at once, also to those that may have granted the request without an
@@ -311,7 +310,7 @@ func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
 		return
 	}
 	vote.state, vote.token, vote.wake, vote.reply = nothing, 0, nil, driver.Reply{}
-	vote.shut, vote.opens = true, s.clock.now()+2*s.ttl+redislock.MostLate // it is sent again until expiry
+	vote.shut, vote.opens = true, s.clock.now()+3*s.ttl // sent again until expiry; each arrives within a TTL
 	r.mu.Unlock()
 	s.cancelOne(p, r.driver.Name, r.driver.ID, func(err error) {
 		if err == nil {

@@ -240,11 +240,6 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `vote.shut, vote.answered = false, max(`, `vote.answered = max(`},
 		}}, "tests/quorum", "TestServerThatWasGivenUp"},
-	{Mutant{ID: "quorum-late-cancellation",
-		Bug: "a server is asked again for a request while a cancellation may still arrive there",
-		Edits: []Edit{
-			{"redislock/quorum/release.go", `2*s.ttl+redislock.MostLate`, `3*s.ttl+0*redislock.MostLate`},
-		}}, "redislock/quorum", "TestLateCancellation"},
 	{Mutant{ID: "quorum-cancels-a-reader",
 		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
 		Edits: []Edit{
