@@ -35,7 +35,7 @@ func ScriptFiles() map[string]string {
 // receives.
 func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool) {
 	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, requests: map[string]request{}}
-	_, _, _ = s.register(id, request{name: "n"})
+	_, _, _ = s.register(id, request{name: "n"}, 0)
 	wake, _ := s.waits(id, last)
 	for _, m := range messages {
 		s.message(m)
@@ -52,7 +52,7 @@ func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool
 // after the late answer that its grant with the token older is gone.
 func LateRenewal(id string, older, newer uint64) bool {
 	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, requests: map[string]request{}}
-	_, _, _ = s.register(id, request{name: "n"})
+	_, _, _ = s.register(id, request{name: "n"}, 0)
 	s.holds(id, older, 0)
 	s.offers(id, older) // after the renewal was sent
 	_, _ = s.waits(id, older)

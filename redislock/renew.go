@@ -288,7 +288,7 @@ func (s *session) prune() {
 		}
 	}
 	for id, u := range s.undoing {
-		if now-u.seen > 3*s.ttl+slack {
+		if u.n == 0 && now-u.seen > mostLate {
 			delete(s.undoing, id)
 		}
 	}

@@ -299,25 +299,44 @@ func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done f
 // expiry returns when everything that a request has now at a server has expired there.
 func (s *session) expiry() time.Time { return time.Now().Add(2 * s.ttl) }
 
-// withdraw takes back what p has of r, which may be asked for again. A cancellation without an answer
-// may arrive after that. So as long as one can arrive, what p says about r does not count.
+// withdraw takes back what p has of r, which may go on and ask p again when that is answered.
 func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
 	r.mu.Lock()
 	vote := &r.votes[p.index]
-	if vote.shut && !r.over { // it is under way
+	if vote.withdrawing && !r.over {
 		r.mu.Unlock()
 		done(nil)
 		return
 	}
+	over, limit := r.over, max(vote.limit, vote.token, s.clock.propose())
 	vote.state, vote.token, vote.wake, vote.reply = nothing, 0, nil, driver.Reply{}
-	vote.shut, vote.opens = true, s.clock.now()+3*s.ttl // sent again until expiry; each arrives within a TTL
+	vote.shut, vote.withdrawing, vote.limit = true, true, limit
 	r.mu.Unlock()
-	s.cancelOne(p, r.driver.Name, r.driver.ID, func(err error) {
-		if err == nil {
-			r.mu.Lock()
+	if over {
+		s.cancelOne(p, r.driver.Name, r.driver.ID, done)
+		return
+	}
+	var stays uint64
+	s.at(p, func(ctx context.Context, m member) (err error) {
+		stays, err = m.Withdraw(ctx, r.driver.Name, r.driver.ID, limit)
+		return err
+	}, func(err error) {
+		r.mu.Lock()
+		vote.withdrawing = false
+		switch {
+		case r.over: // its end and this answer may have crossed
+			if undelivered(err) || stays != 0 {
+				p.addPending(r.driver.Name, r.driver.ID, s.expiry())
+			}
+		case err == nil && stays == 0:
 			vote.shut, vote.answered = false, max(vote.answered, s.stamp.Add(1))
+		case err == nil: // another session has proposed a larger token
+			vote.limit = max(vote.limit, stays)
 			r.mu.Unlock()
+			s.withdraw(r, p, done)
+			return
 		}
+		r.mu.Unlock()
 		done(err)
 	})
 }

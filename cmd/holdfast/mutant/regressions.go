@@ -240,6 +240,20 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `vote.shut, vote.answered = false, max(`, `vote.answered = max(`},
 		}}, "tests/quorum", "TestServerThatWasGivenUp"},
+	{Mutant{ID: "quorum-late-withdrawal", Bug: "a withdrawal that arrives late ends a later grant of the request",
+		Edits: []Edit{
+			{"redislock/lua/cancel.lua", `if most and last > most then`, `if most and false then`},
+		}}, "tests/redislock", "TestLateWithdrawal"},
+	{Mutant{ID: "quorum-late-cancellation",
+		Bug: "a member's session relies on a grant that its own cancellation may still end",
+		Edits: []Edit{
+			{"redislock/member.go", `	if !spent {`, `	if spent || true {`},
+		}}, "tests/redislock", "TestAskedAgainLongBefore"},
+	{Mutant{ID: "quorum-counts-a-withdrawn-grant",
+		Bug: "a server counts whose grant a late withdrawal may still end",
+		Edits: []Edit{
+			{"redislock/quorum/request.go", `token > max(s.yielded, s.limit)`, `token > s.yielded`},
+		}}, "redislock/quorum", "TestLateWithdrawal"},
 	{Mutant{ID: "quorum-cancels-a-reader",
 		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
 		Edits: []Edit{
@@ -260,6 +274,7 @@ var AllRegressions = []Regression{
 		Bug: "a member's session cancels a request because of a late push, and ends the grant that it has got since",
 		Edits: []Edit{
 			{"redislock/cancelled.go", "\ts.countUndoing(id, 1)\n\tgo func", "\tgo func"},
+			{"redislock/cancelled.go", `_ = s.takeAway(ctx, name, id)`, `_, _ = s.endUpTo(ctx, name, id, maxToken)`},
 		}}, "tests/redislock", "TestAskedAgainBeforeAPush"},
 	{Mutant{ID: "quorum-late-minimum", Bug: "a server that gets a grant later than the others begins its minimum hold then",
 		Edits: []Edit{
