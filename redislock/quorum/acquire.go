@@ -249,7 +249,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	req, t := r.driver, s.rest(r.counts(), stamp)
 	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
-	for i := range r.votes { // so that the grant counts
+	for i := range r.votes {            // so that the grant counts
 		propose = max(propose, r.votes[i].limit+1)
 	}
 	r.mu.Unlock()
