@@ -231,7 +231,7 @@ func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, pla
 	}
 	wake, ok := s.waits(h.ID, uint64(v.List[0].Int))
 	if !ok { // cancelled meanwhile
-		return nil, 0, s.Cancel(ctx, h.Name, h.ID)
+		return nil, 0, s.ensureCancelled(ctx, h.Name, h.ID)
 	}
 	return wake, uint64(v.List[1].Int), nil
 }

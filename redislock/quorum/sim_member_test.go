@@ -381,7 +381,8 @@ func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place u
 	}
 	m.mu.Unlock()
 	if cancelled {
-		return nil, 0, m.Cancel(ctx, h.Name, h.ID)
+		m.undo(h.ID)
+		return nil, 0, driver.ErrUncertain
 	}
 	return a.wake, place, nil
 }

@@ -249,6 +249,11 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/member.go", `	if !spent {`, `	if spent || true {`},
 		}}, "tests/redislock", "TestAskedAgainLongBefore"},
+	{Mutant{ID: "quorum-cancels-after-a-yield",
+		Bug: "a member's session cancels what a Yield has left without a limit, and ends a later grant",
+		Edits: []Edit{
+			{"redislock/member.go", `return nil, 0, s.ensureCancelled(`, `return nil, 0, s.Cancel(`},
+		}}, "tests/redislock", "TestWithdrawnWhileYielding"},
 	{Mutant{ID: "quorum-counts-a-withdrawn-grant",
 		Bug: "a server counts whose grant a late withdrawal may still end",
 		Edits: []Edit{
