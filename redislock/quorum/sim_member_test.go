@@ -246,9 +246,10 @@ func (m *simMember) Cancel(ctx context.Context, name, id string) error {
 	return err
 }
 
-func (m *simMember) Withdraw(ctx context.Context, _, id string, limit uint64) (stays uint64, err error) {
+func (m *simMember) Withdraw(ctx context.Context, _, id string, limit uint64) (uint64, error) {
 	m.leave(id)
-	err = m.exchange(ctx, func(v *simServer) error {
+	var stays uint64
+	err := m.exchange(ctx, func(v *simServer) error {
 		if i := v.find(id); i >= 0 {
 			v.queue = slices.Delete(v.queue, i, i+1)
 		}
@@ -261,7 +262,10 @@ func (m *simMember) Withdraw(ctx context.Context, _, id string, limit uint64) (s
 		}
 		return nil
 	})
-	return stays, err
+	if err != nil { // it may still arrive, and write stays
+		return 0, err
+	}
+	return stays, nil
 }
 
 func (m *simMember) Pass(ctx context.Context, h driver.Hold, _ time.Duration, propose uint64) error {
