@@ -153,7 +153,8 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 				own.Token = vote.token
 			}
 			// A server without the grant may report whether another request holds the lock.
-			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut
+			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut &&
+				!vote.uncounted
 			vote.passing = has && r.over
 			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
@@ -303,7 +304,7 @@ func (s *session) expiry() time.Time { return time.Now().Add(2 * s.ttl) }
 func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
 	r.mu.Lock()
 	vote := &r.votes[p.index]
-	if vote.withdrawing && !r.over {
+	if vote.withdrawing && !r.over || r.keeps { // the release takes care of it
 		r.mu.Unlock()
 		done(nil)
 		return
@@ -311,6 +312,7 @@ func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
 	over, limit := r.over, max(vote.limit, vote.token, s.clock.propose())
 	vote.state, vote.token, vote.wake, vote.reply = nothing, 0, nil, driver.Reply{}
 	vote.shut, vote.withdrawing, vote.limit = true, true, limit
+	stamp := s.stamp.Add(1)
 	r.mu.Unlock()
 	if over {
 		s.cancelOne(p, r.driver.Name, r.driver.ID, done)
@@ -323,18 +325,28 @@ func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
 	}, func(err error) {
 		r.mu.Lock()
 		vote.withdrawing = false
+		next := vote.next
 		switch {
 		case r.over: // its end and this answer may have crossed
-			if undelivered(err) || stays != 0 {
+			if (undelivered(err) || stays != 0) && !r.keeps {
 				p.addPending(r.driver.Name, r.driver.ID, s.expiry())
 			}
 		case err == nil && stays == 0:
-			vote.shut, vote.answered = false, max(vote.answered, s.stamp.Add(1))
+			vote.shut, vote.uncounted, vote.next = false, false, 0
+			if vote.answered = max(vote.answered, stamp); next != 0 {
+				next = max(next, vote.answered)
+				s.background(func() { s.askOne(r, p, next, s.clock.propose()) })
+			}
 		case err == nil: // another session has proposed a larger token
 			vote.limit = max(vote.limit, stays)
 			r.mu.Unlock()
 			s.withdraw(r, p, done)
 			return
+		default:
+			if vote.next = 0; next != 0 {
+				r.fails(p.index, next, err)
+				s.evaluate(r)
+			}
 		}
 		r.mu.Unlock()
 		done(err)

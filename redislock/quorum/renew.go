@@ -357,10 +357,6 @@ func (s *session) complete(r *request) {
 		if vote.state != nothing || p.slow.Load() != 0 || p.at() == nil {
 			continue
 		}
-		if vote.shut {
-			s.background(func() { s.withdraw(r, p, func(error) {}) }) // the last one was not answered
-			continue
-		}
 		stamp, propose := s.stamp.Add(1), max(r.token, s.clock.propose())
 		s.background(func() { s.askOne(r, p, stamp, propose) })
 	}

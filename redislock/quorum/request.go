@@ -74,6 +74,9 @@ type vote struct {
 	// above limit, so only such a grant counts from then on.
 	shut, withdrawing bool
 	limit             uint64
+	next              int64 // the exchange in which the server is to be asked after that; 0: none
+
+	uncounted bool // it may have a grant or a place of the request that does not count
 }
 
 func newRequest(req *driver.Request, servers int) *request {
@@ -169,19 +172,22 @@ func (r *request) gives(i, rank int) bool {
 
 // granted records that server i granted the request, in the exchange t.
 func (r *request) granted(i int, t term, token uint64) {
+	r.votes[i].uncounted = r.votes[i].state != granted
 	if s := r.accept(i, t.stamp); s != nil && token > max(s.yielded, s.limit) {
 		if s.state != granted || s.token != token { // perhaps it is another grant
 			s.until, s.firm = 0, false
 		}
 		s.state, s.token, s.reply, s.until = granted, token, driver.Reply{}, max(s.until, t.end())
+		s.uncounted = false
 	}
 }
 
 // waits records that server i has queued the request, or has refused it if it does not wait, in the
 // exchange t.
 func (r *request) waits(i int, t term, place uint64, reply driver.Reply) {
+	r.votes[i].uncounted = r.votes[i].uncounted || reply.Wake != nil && r.votes[i].state == nothing
 	if s := r.accept(i, t.stamp); s != nil {
-		s.state, s.token, s.place, s.reply, s.until = nothing, 0, place, reply, t.end()
+		s.state, s.token, s.place, s.reply, s.until, s.uncounted = nothing, 0, place, reply, t.end(), false
 		if reply.Wake != nil {
 			s.state, s.wake = waiting, reply.Wake
 		}
@@ -202,7 +208,7 @@ func (r *request) ended() bool {
 // gone records that server i does not know the request.
 func (r *request) gone(i int, stamp int64) {
 	if s := r.accept(i, stamp); s != nil {
-		s.state, s.token, s.wake, s.reply = nothing, 0, nil, driver.Reply{}
+		s.state, s.token, s.wake, s.reply, s.uncounted = nothing, 0, nil, driver.Reply{}, false
 	}
 }
 

@@ -90,6 +90,7 @@ func TestLateWithdrawal(t *testing.T) {
 				if granted() != c.counts {
 					t.Fatalf("the server counts: %v", !c.counts)
 				}
+				time.Sleep(modelTTL / 10) // no exchange is under way
 				d.arrive()
 				w.mu.Lock()
 				defer w.mu.Unlock()

@@ -238,7 +238,8 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-gives-up-for-good",
 		Bug: "a server whose answer to a cancellation is late never counts again for the request",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `vote.shut, vote.answered = false, max(`, `vote.answered = max(`},
+			{"redislock/quorum/release.go", `vote.shut, vote.uncounted, vote.next = false, false, 0`,
+				`vote.uncounted, vote.next = false, 0`},
 		}}, "tests/quorum", "TestServerThatWasGivenUp"},
 	{Mutant{ID: "quorum-late-withdrawal", Bug: "a withdrawal that arrives late ends a later grant of the request",
 		Edits: []Edit{
@@ -259,6 +260,16 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/request.go", `token > max(s.yielded, s.limit)`, `token > s.yielded`},
 		}}, "redislock/quorum", "TestLateWithdrawal"},
+	{Mutant{ID: "quorum-asks-while-withdrawn",
+		Bug: "a server is asked before it has answered a withdrawal, and its grant stays for a TTL",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `if vote.shut {`, `if false {`},
+		}}, "redislock/quorum", "TestAskedWhileWithdrawn"},
+	{Mutant{ID: "quorum-leaves-an-uncounted-grant",
+		Bug: "a grant with a token that does not count stays for a TTL after the request has ended",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `vote.sent > vote.answered || vote.uncounted ||`, `vote.sent > vote.answered ||`},
+		}}, "redislock/quorum", "TestUncountedGrant"},
 	{Mutant{ID: "quorum-cancels-a-reader",
 		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
 		Edits: []Edit{
