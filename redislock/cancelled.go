@@ -101,11 +101,6 @@ type undoing struct {
 	seen  time.Duration // when the last one ended
 }
 
-// mostLate is how late a request can reach a server whose sender has given it up. The kernel sends the
-// data of a connection again, after longer and longer pauses, also when the connection was closed: for
-// 100 s at least (RFC 1122, 4.2.3.5), and for a quarter of an hour on Linux (net.ipv4.tcp_retries2).
-const mostLate = 20 * time.Minute
-
 // cancelByItself cancels a request, unless its caller asks again. A quorum may do that at a member,
 // after a cancellation of its own. This one could then end the later grant. So the member's session
 // refuses the request while it is under way. If no answer comes, it may arrive at any time: a grant
@@ -179,7 +174,9 @@ func (s *session) countUndoing(id string, n int) {
 	}
 }
 
+// spentUpTo returns the largest token of a grant of id that a late cancellation may end, or 0. The caller
+// holds s.mu.
+func (s *session) spentUpTo(id string) uint64 { return max(s.undoing[id].limit, s.forgotten) }
+
 // spent reports whether a late cancellation may end a grant with this token. The caller holds s.mu.
-func (s *session) spent(id string, token uint64) bool {
-	return token != 0 && token <= s.undoing[id].limit
-}
+func (s *session) spent(id string, token uint64) bool { return token != 0 && token <= s.spentUpTo(id) }

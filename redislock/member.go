@@ -132,7 +132,7 @@ func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose ui
 		return reply, place, err
 	}
 	s.mu.Lock()
-	spent, limit := s.spent(req.ID, reply.Token), s.undoing[req.ID].limit
+	spent, limit := s.spent(req.ID, reply.Token), s.spentUpTo(req.ID)
 	s.mu.Unlock()
 	if !spent {
 		return reply, place, nil

@@ -35,6 +35,7 @@ type session struct {
 	closed    bool
 	asked     uint64   // the number of the last exchange that asked for a request
 	largest   uint64   // the largest token that was proposed or granted, at a member
+	forgotten uint64   // the largest limit of a late cancellation that prune has forgotten
 	stray     []string // names from the index that may be forgotten
 }
 

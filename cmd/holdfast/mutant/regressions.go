@@ -250,6 +250,11 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/member.go", `	if !spent {`, `	if spent || true {`},
 		}}, "tests/redislock", "TestAskedAgainLongBefore"},
+	{Mutant{ID: "quorum-forgets-a-cancellation",
+		Bug: "a member's session relies on a grant that a cancellation may end which it has forgotten",
+		Edits: []Edit{
+			{"redislock/renew.go", `s.forgotten = max(s.forgotten, u.limit)`, ``},
+		}}, "redislock", "TestCancellationAfterHours"},
 	{Mutant{ID: "quorum-cancels-after-a-yield",
 		Bug: "a member's session cancels what a Yield has left without a limit, and ends a later grant",
 		Edits: []Edit{
