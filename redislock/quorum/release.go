@@ -375,7 +375,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 		r.mu.Lock()
 		r.driver.Mode = driver.Shared // for later requests to the other servers
 		for i := range r.votes {
-			r.votes[i].writer = r.votes[i].state == granted
+			r.votes[i].writer = r.votes[i].sent > 0 // an earlier exchange may reach it late, and grant a write lease
 		}
 		r.mu.Unlock()
 	}

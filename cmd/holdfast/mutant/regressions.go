@@ -275,6 +275,11 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/acquire.go", `vote.sent > vote.answered || vote.uncounted ||`, `vote.sent > vote.answered ||`},
 		}}, "redislock/quorum", "TestUncountedGrant"},
+	{Mutant{ID: "quorum-reader-finds-a-write-lease",
+		Bug: "a writer's late request is granted at a server, where the reader then keeps a write lease",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `writer = r.votes[i].sent > 0`, `writer = r.votes[i].state == granted`},
+		}}, "redislock/quorum", "TestDowngradedLater"},
 	{Mutant{ID: "quorum-cancels-a-reader",
 		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
 		Edits: []Edit{
