@@ -86,7 +86,8 @@ func cloned(list []string) (all []string) {
 // request is asked for again. Then the cancellation arrives. It does not end what the caller was told.
 func TestAskedAgainLongBefore(t *testing.T) {
 	t.Parallel()
-	conn := &muted{Conn: dialRueidis(t, testenv.Redis(t).Addr), answer: make(chan struct{}), cancelling: make(chan struct{})}
+	conn := &muted{Conn: dialRueidis(t, testenv.Redis(t).Addr), answer: make(chan struct{}),
+		cancelling: make(chan struct{})}
 	m, s := joined(t, conn)
 	r := exclusive("x")
 	r.Wait = false

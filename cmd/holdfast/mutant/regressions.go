@@ -238,7 +238,7 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-gives-up-for-good",
 		Bug: "a server whose answer to a cancellation is late never counts again for the request",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `vote.shut, vote.uncounted, vote.next = false, false, 0`,
+			{"redislock/quorum/withdraw.go", `vote.shut, vote.uncounted, vote.next = false, false, 0`,
 				`vote.uncounted, vote.next = false, 0`},
 		}}, "tests/quorum", "TestServerThatWasGivenUp"},
 	{Mutant{ID: "quorum-late-withdrawal", Bug: "a withdrawal that arrives late ends a later grant of the request",
