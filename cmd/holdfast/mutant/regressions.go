@@ -313,7 +313,7 @@ var AllRegressions = []Regression{
 		}}, "tests/quorum", "TestForgottenPlace"},
 	{Mutant{ID: "quorum-keeps-once", Bug: "a server that is away for a release never learns that the name is kept",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:`, `case false:`},
+			{"redislock/quorum/keep.go", `case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:`, `case false:`},
 		}}, "tests/quorum", "TestKeptByServerThatWasAway"},
 	{Mutant{ID: "quorum-releases-once", Bug: "a server that misses a release that keeps the name frees it when the lease ends",
 		Edits: []Edit{
