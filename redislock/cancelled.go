@@ -65,12 +65,7 @@ func (s *session) unwanted(id string, token uint64) {
 		defer s.flights.Done()
 		ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
 		defer cancel()
-		call := s.b.keys(name, "lzmt").str(id).end()
-		if _, err := s.b.run(ctx, s.b.scripts.cancel, call); err == nil { // if it fails, the grant expires
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.countUndoing(id, -1)
-		}
+		_ = s.takeAway(ctx, name, id) // if it fails, the grant expires
 	}()
 }
 
@@ -98,16 +93,18 @@ func (s *session) ensureCancelled(ctx context.Context, name, id string) error {
 	return err
 }
 
-// undoing is about cancellations of a request that the session sends by itself.
+// undoing is about cancellations of a request that a member's session sends by itself.
 type undoing struct {
-	n    int           // how many have no answer
-	seen time.Duration // when the last one was sent
+	n     int           // how many are under way
+	limit uint64        // of the tokens that they end
+	late  bool          // one had no answer, and may arrive at any time
+	seen  time.Duration // when the last one ended
 }
 
 // cancelByItself cancels a request, unless its caller asks again. A quorum may do that at a member,
 // after a cancellation of its own. This one could then end the later grant. So the member's session
-// refuses the request until the answer. If none comes, the cancellation may arrive at any time, and
-// the session refuses the request until prune.
+// refuses the request while it is under way. If no answer comes, it may arrive at any time: a grant
+// then needs a token above its limit.
 func (s *session) cancelByItself(ctx context.Context, name, id string) (asked bool, err error) {
 	s.mu.Lock()
 	if _, asked = s.requests[id]; asked {
@@ -116,15 +113,52 @@ func (s *session) cancelByItself(ctx context.Context, name, id string) (asked bo
 	}
 	s.countUndoing(id, 1)
 	s.mu.Unlock()
-	if err = s.Cancel(ctx, name, id); err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.countUndoing(id, -1)
-	}
-	return false, err
+	s.unregister(id)
+	s.remembers(id, name)
+	return false, s.takeAway(ctx, name, id)
 }
 
-// countUndoing adds n to the cancellations of a request that have no answer. The caller holds s.mu.
+// takeAway is the exchange of a cancellation that the session sends by itself, and has counted. A member
+// says which larger token the request has, which then is the next limit. No push says so: it may be forged.
+func (s *session) takeAway(ctx context.Context, name, id string) (err error) {
+	if s.b.member == nil {
+		return verdict(s.b.run(ctx, s.b.scripts.cancel, s.b.keys(name, "lzmt").str(id).end()))
+	}
+	s.mu.Lock()
+	limit := max(s.largest, 1)
+	s.mu.Unlock()
+	for limit != 0 && err == nil {
+		s.mu.Lock()
+		u := s.undoing[id]
+		u.limit = max(u.limit, limit)
+		s.undoing[id] = u
+		s.mu.Unlock()
+		limit, err = s.endUpTo(ctx, name, id, limit)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.undoing[id]
+	u.late = u.late || err != nil
+	s.undoing[id] = u
+	s.countUndoing(id, -1)
+	return err
+}
+
+// endUpTo takes a request out of the queue, and ends its grant if its token is at most limit. It
+// returns the token of a grant that stays, or 0.
+func (s *session) endUpTo(ctx context.Context, name, id string, limit uint64) (uint64, error) {
+	c := s.b.keys(name, "lzmt").str(id).end().padded(min(limit, maxToken), 16).end()
+	v, err := s.b.run(ctx, s.b.scripts.cancel, c)
+	if err == nil && (v.Kind != Int || v.Int < 0) {
+		err = strange(v)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return uint64(v.Int), nil
+}
+
+// countUndoing adds n to the cancellations of a request that are under way. The caller holds s.mu.
 func (s *session) countUndoing(id string, n int) {
 	if s.b.member == nil { // no other caller asks again
 		return
@@ -132,9 +166,17 @@ func (s *session) countUndoing(id string, n int) {
 	if s.undoing == nil {
 		s.undoing = map[string]undoing{}
 	}
-	if n += s.undoing[id].n; n <= 0 {
+	u := s.undoing[id]
+	u.n, u.seen = u.n+n, s.b.now()
+	s.undoing[id] = u
+	if u.n == 0 && !u.late {
 		delete(s.undoing, id)
-		return
 	}
-	s.undoing[id] = undoing{n, s.b.now()}
 }
+
+// spentUpTo returns the largest token of a grant of id that a late cancellation may end, or 0. The caller
+// holds s.mu.
+func (s *session) spentUpTo(id string) uint64 { return max(s.undoing[id].limit, s.forgotten) }
+
+// spent reports whether a late cancellation may end a grant with this token. The caller holds s.mu.
+func (s *session) spent(id string, token uint64) bool { return token != 0 && token <= s.spentUpTo(id) }

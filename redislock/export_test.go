@@ -35,7 +35,7 @@ func ScriptFiles() map[string]string {
 // receives.
 func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool) {
 	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, requests: map[string]request{}}
-	_, _, _ = s.register(id, request{name: "n"})
+	_, _, _ = s.register(id, request{name: "n"}, 0)
 	wake, _ := s.waits(id, last)
 	for _, m := range messages {
 		s.message(m)
@@ -52,7 +52,7 @@ func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool
 // after the late answer that its grant with the token older is gone.
 func LateRenewal(id string, older, newer uint64) bool {
 	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, requests: map[string]request{}}
-	_, _, _ = s.register(id, request{name: "n"})
+	_, _, _ = s.register(id, request{name: "n"}, 0)
 	s.holds(id, older, 0)
 	s.offers(id, older) // after the renewal was sent
 	_, _ = s.waits(id, older)
@@ -66,6 +66,17 @@ func LateRenewal(id string, older, newer uint64) bool {
 	s.change([]driver.Hold{{Name: "n", ID: id, Token: newer}}, 0, gone) // that of the newer one counts
 	_, ok = s.requests[id]
 	return !ok
+}
+
+// SpentAfter reports whether a member's session relies on no grant with this token, so long after it has
+// sent a cancellation that ends tokens up to limit, without an answer. known is how many such it remembers.
+func SpentAfter(d time.Duration, limit, token uint64) (spent bool, known int) {
+	var now time.Duration
+	s := &session{b: &Backend{now: func() time.Duration { return now }, member: &membership{}},
+		undoing: map[string]undoing{"a": {limit: limit, late: true}}}
+	now = d
+	s.prune()
+	return s.spent("a", token), len(s.undoing)
 }
 
 // Scripts returns the text of every script, by deployment and name.

@@ -33,7 +33,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err := s.b.checkFormat(name, driver.Latch); err != nil {
 		return driver.Reply{}, err
 	}
-	_, again, err := s.register(id, request{name: name, group: true})
+	_, again, err := s.register(id, request{name: name, group: true}, 0)
 	if err != nil {
 		return driver.Reply{}, err
 	}

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/redislock"
 )
@@ -11,5 +12,19 @@ import (
 func TestLateRenewal(t *testing.T) {
 	if !redislock.LateRenewal("a", 1_000_000, 1_000_007) {
 		t.Error("an answer about an older grant has ended a newer one, or one about the newer one has not")
+	}
+}
+
+// A member's session forgets a cancellation without an answer after some time. The cancellation may still
+// arrive, so the session relies on no grant that it ends.
+func TestCancellationAfterHours(t *testing.T) {
+	for what, after := range map[string]time.Duration{"soon": time.Second, "after hours": 24 * time.Hour} {
+		if spent, _ := redislock.SpentAfter(after, 1_000_000, 1_000_000); !spent {
+			t.Errorf("%s: the session relies on a grant that its cancellation may end", what)
+		}
+		spent, known := redislock.SpentAfter(after, 1_000_000, 1_000_001)
+		if spent || known != 0 && after > time.Hour {
+			t.Errorf("%s: a larger token is spent: %v; %d cancellations are known", what, spent, known)
+		}
 	}
 }

@@ -128,7 +128,47 @@ type MemberSession struct{ *session }
 // queue, if req waits.
 func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose uint64) (
 	reply driver.Reply, place uint64, err error) {
-	return s.acquire(ctx, req, propose)
+	if reply, place, err = s.acquire(ctx, req, propose); err != nil {
+		return reply, place, err
+	}
+	s.mu.Lock()
+	spent, limit := s.spent(req.ID, reply.Token), s.spentUpTo(req.ID)
+	s.mu.Unlock()
+	if !spent {
+		return reply, place, nil
+	}
+	// A late cancellation may end this grant, but not under a larger token.
+	token, _, err := s.Raise(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, limit+1, 0)
+	if driver.IsOver(err) {
+		err = fmt.Errorf("%w: an earlier exchange of this request was cancelled", driver.ErrUnavailable)
+	}
+	if err != nil {
+		return driver.Reply{}, 0, err
+	}
+	reply.Token = token
+	return reply, place, nil
+}
+
+// Withdraw is Cancel for a request that goes on. It ends a grant only if its token is at most limit. So
+// it may arrive as late as it likes: it ends no grant with a larger token. Withdraw returns the token of
+// a grant that stays, or 0.
+func (s *MemberSession) Withdraw(ctx context.Context, name, id string, limit uint64) (uint64, error) {
+	s.unregister(id)
+	s.remembers(id, name)
+	return s.endUpTo(ctx, name, id, limit)
+}
+
+// Renew is driver.Session.Renew. The state of a grant that a late cancellation may end is unknown.
+func (s *MemberSession) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	changes, err := s.session.Renew(ctx, holds)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range changes {
+		if c := &changes[i]; c.State == driver.Granted && s.spent(holds[c.Index].ID, c.Token) {
+			c.State, c.Token = driver.Unknown, 0
+		}
+	}
+	return changes, err
 }
 
 // Pass is Release. propose is the token proposed for the next waiter, if there is one.
@@ -191,7 +231,7 @@ func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, pla
 	}
 	wake, ok := s.waits(h.ID, uint64(v.List[0].Int))
 	if !ok { // cancelled meanwhile
-		return nil, 0, s.Cancel(ctx, h.Name, h.ID)
+		return nil, 0, s.ensureCancelled(ctx, h.Name, h.ID)
 	}
 	return wake, uint64(v.List[1].Int), nil
 }

@@ -287,8 +287,11 @@ func (s *session) prune() {
 			delete(s.requests, id)
 		}
 	}
+	// The network may deliver a cancellation however late. Its limit is an old token by now, so it costs
+	// nothing to apply it to all requests.
 	for id, u := range s.undoing {
-		if now-u.seen > 3*s.ttl+slack {
+		if u.n == 0 && now-u.seen > 3*s.ttl+slack {
+			s.forgotten = max(s.forgotten, u.limit)
 			delete(s.undoing, id)
 		}
 	}

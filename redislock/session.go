@@ -34,6 +34,8 @@ type session struct {
 	pruned    time.Duration      // when prune last worked
 	closed    bool
 	asked     uint64   // the number of the last exchange that asked for a request
+	largest   uint64   // the largest token that was proposed or granted, at a member
+	forgotten uint64   // the largest limit of a late cancellation that prune has forgotten
 	stray     []string // names from the index that may be forgotten
 }
 
@@ -64,7 +66,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	sent := s.b.now()
 	number, again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive,
 		own: req.Lease != 0, mode: req.Mode, rw: req.ReadWrite, calls: req.CallBack,
-		queued: s.b.format.queued(req.Mode, req.ReadWrite)})
+		queued: s.b.format.queued(req.Mode, req.ReadWrite)}, want)
 	if err != nil {
 		return reply, 0, err
 	}

@@ -39,7 +39,8 @@ type request struct {
 
 // register adds a request that is about to be sent. The caller must call flights.Done after the
 // answer. again is true if the session knows the request already: it may have a place in the queue.
-func (s *session) register(id string, a request) (number uint64, again bool, err error) {
+// want is the token that it proposes.
+func (s *session) register(id string, a request, want uint64) (number uint64, again bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -55,6 +56,7 @@ func (s *session) register(id string, a request) (number uint64, again bool, err
 		a.wake.Drain()
 		a.group, a.own = a.group || old.group, a.own || old.own
 	}
+	s.largest = max(s.largest, want)
 	s.asked++
 	a.seen, a.asked = s.b.now(), s.asked
 	s.requests[id] = a
@@ -83,6 +85,7 @@ func (s *session) adopts(id string, h driver.Hold) (fresh bool, err error) {
 func (s *session) holds(id string, token uint64, sent time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.largest = max(s.largest, token)
 	a, ok := s.requests[id]
 	if ok {
 		a.token, a.wake, a.waits, a.nudge, a.early = token, nil, false, false, 0
@@ -219,6 +222,9 @@ func (s *session) message(payload string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.requests[id]
+	if ok && s.spent(id, token) {
+		token = 0 // the caller asks, see MemberSession.Ask
+	}
 	switch {
 	case !ok:
 		s.unwanted(id, token)

@@ -245,10 +245,20 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		r.mu.Unlock()
 		return
 	}
-	r.votes[p.index].sent = stamp
+	vote := &r.votes[p.index]
+	vote.sent = stamp
+	if vote.shut { // what the server has by then does not count
+		vote.next = stamp
+		r.mu.Unlock()
+		s.withdraw(r, p, func(error) {})
+		return
+	}
 	req, t := r.driver, s.rest(r.counts(), stamp)
 	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
+	for i := range r.votes {            // so that the grant counts
+		propose = max(propose, r.votes[i].limit+1)
+	}
 	r.mu.Unlock()
 	var reply driver.Reply
 	var place uint64
@@ -303,7 +313,8 @@ func (s *session) giveUp(ctx context.Context, r *request, over bool) {
 	var from []*endpoint
 	for i, p := range s.endpoints {
 		vote := &r.votes[i]
-		if vote.state == granted || vote.state == waiting || vote.sent > vote.answered || over && vote.shut {
+		if vote.state == granted || vote.state == waiting || vote.sent > vote.answered || vote.uncounted ||
+			over && vote.shut {
 			from = append(from, p)
 		}
 	}

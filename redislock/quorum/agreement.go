@@ -235,18 +235,20 @@ func (s *session) claimAll(r *request, rank int) {
 // grantedAt records that p granted r, in the exchange t. The caller holds r.mu.
 //
 // The grant may be one that was offered to another request without p's knowledge: the offer was
-// lost, or may still arrive. Under a larger token the offer is void, and then the grant counts
-// again.
+// lost, or may still arrive. So may a withdrawal. Under a larger token both are void, and then the
+// grant counts again.
 func (s *session) grantedAt(r *request, p *endpoint, t term, token uint64) {
 	r.granted(p.index, t, token)
-	if vote := &r.votes[p.index]; token > vote.yielded || vote.state != nothing || vote.shut || r.over {
+	vote := &r.votes[p.index]
+	offered, withdrawn := token <= vote.yielded && vote.state == nothing, token > vote.yielded && token <= vote.limit
+	if vote.shut || r.over || !offered && !withdrawn {
 		return
 	}
 	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: token}
-	renewal := s.rest(r.counts(), s.stamp.Add(1))
+	renewal, limit := s.rest(r.counts(), s.stamp.Add(1)), vote.limit
 	s.background(func() {
 		done := make(chan error, 1)
-		s.raiseOne(r, p, renewal, h, token+1, done)
+		s.raiseOne(r, p, renewal, h, max(token, limit)+1, done)
 		<-done
 		r.mu.Lock()
 		defer r.mu.Unlock()

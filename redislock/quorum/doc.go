@@ -40,6 +40,10 @@
 //     grant's have in common knew T before T's grant ended there, and only then made this grant. It
 //     gave at least T plus the length, and the token that all agree on is not smaller. Servers whose
 //     last tokens are equal also agree at once if a block exceeds what the client proposes.
+//   - A request may give a server back and go on: a TryLock that makes several tries, or a writer that
+//     becomes a reader. Such a withdrawal names the largest token that it ends, and from then on only
+//     a grant with a larger token counts. A smaller one is raised first. So a withdrawal that arrives
+//     late, perhaps from a connection that was closed, does no harm.
 //   - A server that has lost its data could vote for a second holder. So it has no vote for a
 //     quarantine, which is as long as the longest lease. By then everything that it may have
 //     forgotten has expired, and its clock, from which tokens start, has passed every token that it

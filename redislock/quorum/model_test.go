@@ -153,7 +153,7 @@ func (m model) run(seed uint64) []string {
 		s := newSession(b, driver.SessionConfig{ID: fmt.Sprint("s", i), TTL: modelTTL})
 		for k, p := range s.endpoints {
 			sim := &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{},
-				undoing: map[string]int{}}
+				undoing: map[string]int{}, limits: map[string]uint64{}}
 			var here member = sim
 			p.here.Store(&here)
 			w.mu.Lock() // servers already lose data

@@ -72,57 +72,6 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	return err
 }
 
-// keeping is about a name that a server shall keep that has not granted it, or has missed the release.
-type keeping struct {
-	r       *request
-	until   time.Duration // the name is kept until then, or until the minimum hold is over
-	end     time.Duration // when the session tries no more to reach the server
-	propose uint64
-	pause   backoff.Pause
-}
-
-// keepAt takes a server that has not granted the request, as far as is known, or has not received its
-// release, and keeps the name there as well. Nothing renews a kept name after the release, so it must not
-// depend on a bare majority, of which one may fail. A server that does not receive it now, or refuses, is
-// asked again.
-func (s *session) keepAt(k *keeping, p *endpoint) {
-	now := s.clock.now()
-	k.r.mu.Lock()
-	req := k.r.driver
-	req.Wait, req.MinHold = false, k.r.minimum(now)
-	k.r.mu.Unlock()
-	keep := max(k.until-now, 0)
-	if keep == 0 && req.MinHold == 0 {
-		s.cancelOne(p, req.Name, req.ID, func(error) {})
-		return
-	}
-	s.at(p, func(ctx context.Context, m member) error {
-		reply, _, err := m.Ask(ctx, &req, k.propose)
-		switch {
-		case err != nil:
-			return err
-		case reply.Token == 0: // another request has it, and this one may be queued
-			return m.Cancel(ctx, req.Name, req.ID)
-		}
-		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, keep, 0)
-	}, func(err error) {
-		switch {
-		case !undelivered(err):
-		case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:
-			go func() {
-				defer s.bg.Done()
-				again := k.pause.Wait(s.life)
-				p.keeps.Add(-1)
-				if again {
-					s.keepAt(k, p)
-				}
-			}()
-		default:
-			p.addPending(req.Name, req.ID, s.expiry())
-		}
-	})
-}
-
 // holding returns the request that holds h, if this session knows it.
 func (s *session) holding(h driver.Hold) *request {
 	r := s.find(h.ID)
@@ -153,7 +102,8 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 				own.Token = vote.token
 			}
 			// A server without the grant may report whether another request holds the lock.
-			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut
+			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut &&
+				!vote.uncounted
 			vote.passing = has && r.over
 			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
@@ -299,29 +249,6 @@ func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done f
 // expiry returns when everything that a request has now at a server has expired there.
 func (s *session) expiry() time.Time { return time.Now().Add(2 * s.ttl) }
 
-// withdraw takes back what p has of r, which may be asked for again. A cancellation without an answer
-// may arrive after that. So as long as one can arrive, what p says about r does not count.
-func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
-	r.mu.Lock()
-	vote := &r.votes[p.index]
-	if vote.shut && !r.over { // it is under way
-		r.mu.Unlock()
-		done(nil)
-		return
-	}
-	vote.state, vote.token, vote.wake, vote.reply = nothing, 0, nil, driver.Reply{}
-	vote.shut, vote.opens = true, s.clock.now()+3*s.ttl // sent again until expiry; each arrives within a TTL
-	r.mu.Unlock()
-	s.cancelOne(p, r.driver.Name, r.driver.ID, func(err error) {
-		if err == nil {
-			r.mu.Lock()
-			vote.shut, vote.answered = false, max(vote.answered, s.stamp.Add(1))
-			r.mu.Unlock()
-		}
-		done(err)
-	})
-}
-
 // sendPending sends the pending cancellations to their servers.
 func (s *session) sendPending() {
 	for _, p := range s.endpoints {
@@ -344,7 +271,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 		r.mu.Lock()
 		r.driver.Mode = driver.Shared // for later requests to the other servers
 		for i := range r.votes {
-			r.votes[i].writer = r.votes[i].state == granted
+			r.votes[i].writer = r.votes[i].sent > 0 // an earlier exchange may reach it late, and grant a write lease
 		}
 		r.mu.Unlock()
 	}

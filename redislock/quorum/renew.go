@@ -354,11 +354,11 @@ func (s *session) complete(r *request) {
 			})
 		}
 		vote := &r.votes[i]
-		vote.shut = vote.shut && s.clock.now() < vote.opens
-		if vote.state == nothing && !vote.shut && p.slow.Load() == 0 && p.at() != nil {
-			stamp, propose := s.stamp.Add(1), max(r.token, s.clock.propose())
-			s.background(func() { s.askOne(r, p, stamp, propose) })
+		if vote.state != nothing || p.slow.Load() != 0 || p.at() == nil {
+			continue
 		}
+		stamp, propose := s.stamp.Add(1), max(r.token, s.clock.propose())
+		s.background(func() { s.askOne(r, p, stamp, propose) })
 	}
 	if r.token != 0 {
 		s.claimAll(r, 0)

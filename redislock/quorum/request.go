@@ -64,12 +64,19 @@ type vote struct {
 	// yielded is the last token that was offered to another request. Answers about that token and
 	// smaller ones are ignored, because the offer may reach the server at any time.
 	yielded uint64
-	ended   int64         // the exchange in which the server reported that the grant is over, since a majority proved it
-	passing bool          // the release has been sent there
-	stray   bool          // and meanwhile it answered that it had granted the request
-	writer  bool          // it has granted a write lease, as far as is known, even if the request has become a reader's
-	shut    bool          // a cancellation of the request may reach the server at any time: its answers are ignored
-	opens   time.Duration // shut: from then on no cancellation can arrive, by the session's clock
+	ended   int64 // the exchange in which the server reported that the grant is over, since a majority proved it
+	passing bool  // the release has been sent there
+	stray   bool  // and meanwhile it answered that it had granted the request
+	writer  bool  // it has granted a write lease, as far as is known, even if the request has become a reader's
+
+	// The request is withdrawn from the server and goes on. Until that is answered, the server's answers
+	// are ignored. A withdrawal without an answer may arrive at any time. It ends no grant with a token
+	// above limit, so only such a grant counts from then on.
+	shut, withdrawing bool
+	limit             uint64
+	next              int64 // the exchange in which the server is to be asked after that; 0: none
+
+	uncounted bool // it may have a grant or a place of the request that does not count
 }
 
 func newRequest(req *driver.Request, servers int) *request {
@@ -165,19 +172,22 @@ func (r *request) gives(i, rank int) bool {
 
 // granted records that server i granted the request, in the exchange t.
 func (r *request) granted(i int, t term, token uint64) {
-	if s := r.accept(i, t.stamp); s != nil && token > s.yielded {
+	r.votes[i].uncounted = r.votes[i].state != granted
+	if s := r.accept(i, t.stamp); s != nil && token > max(s.yielded, s.limit) {
 		if s.state != granted || s.token != token { // perhaps it is another grant
 			s.until, s.firm = 0, false
 		}
 		s.state, s.token, s.reply, s.until = granted, token, driver.Reply{}, max(s.until, t.end())
+		s.uncounted = false
 	}
 }
 
 // waits records that server i has queued the request, or has refused it if it does not wait, in the
 // exchange t.
 func (r *request) waits(i int, t term, place uint64, reply driver.Reply) {
+	r.votes[i].uncounted = r.votes[i].uncounted || reply.Wake != nil && r.votes[i].state == nothing
 	if s := r.accept(i, t.stamp); s != nil {
-		s.state, s.token, s.place, s.reply, s.until = nothing, 0, place, reply, t.end()
+		s.state, s.token, s.place, s.reply, s.until, s.uncounted = nothing, 0, place, reply, t.end(), false
 		if reply.Wake != nil {
 			s.state, s.wake = waiting, reply.Wake
 		}
@@ -198,7 +208,7 @@ func (r *request) ended() bool {
 // gone records that server i does not know the request.
 func (r *request) gone(i int, stamp int64) {
 	if s := r.accept(i, stamp); s != nil {
-		s.state, s.token, s.wake, s.reply = nothing, 0, nil, driver.Reply{}
+		s.state, s.token, s.wake, s.reply, s.uncounted = nothing, 0, nil, driver.Reply{}, false
 	}
 }
 
@@ -234,7 +244,7 @@ func (r *request) pushed(i int) (grant, ask bool) {
 		switch {
 		case s.shut:
 			return false, false
-		case token == 0:
+		case token == 0, token > s.yielded && token <= s.limit:
 			return false, true
 		case token <= s.yielded:
 			return false, false

@@ -22,7 +22,8 @@ func simulated(servers int) (*world, *session) {
 	b.agree()
 	s := newSession(b, driver.SessionConfig{ID: "s", TTL: modelTTL})
 	for k, p := range s.endpoints {
-		var here member = &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{}}
+		var here member = &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{},
+			undoing: map[string]int{}, limits: map[string]uint64{}}
 		p.here.Store(&here)
 		s.clock.saw(k, s.clock.now(), time.Duration(w.servers[k].clock())*time.Microsecond)
 	}

@@ -116,6 +116,7 @@ type member interface {
 	Claim(ctx context.Context, name, id string, rank int) error
 	Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (<-chan uint64, uint64, error)
 	Cancel(ctx context.Context, name, id string) error
+	Withdraw(ctx context.Context, name, id string, limit uint64) (uint64, error)
 	Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error)
 	Downgrade(ctx context.Context, h driver.Hold) error
 	Adopt(ctx context.Context, h driver.Hold, id, info string) error

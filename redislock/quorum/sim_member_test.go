@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +24,9 @@ type simMember struct {
 
 	mu      sync.Mutex
 	asks    map[string]*simAsk
-	undoing map[string]int // cancellations that the session sends by itself, by request ID
+	undoing map[string]int    // cancellations that the session sends by itself, by request ID
+	limits  map[string]uint64 // of those that have no answer
+	largest uint64
 }
 
 // simAsk is what redislock's session knows of a request: see its wake.go.
@@ -121,6 +124,9 @@ func (m *simMember) push(id string, token uint64) {
 		a := m.asks[id]
 		switch {
 		case a == nil || token <= a.early:
+		case a.waits && token <= m.limits[id]:
+			a.wake.Put(0)
+			m.s.pushed(m.p, id)
 		case a.waits:
 			a.wake.Put(token)
 			a.held = true
@@ -137,6 +143,7 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 		m.mu.Unlock()
 		return driver.Reply{}, 0, driver.ErrUnavailable
 	}
+	m.largest = max(m.largest, propose)
 	a := m.asks[req.ID]
 	if a == nil {
 		a = &simAsk{wake: waiters.NewSlot()}
@@ -178,7 +185,7 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 	switch {
 	case cancelled:
 	case reply.Token != 0:
-		a.held, a.waits = true, false
+		a.held, a.waits, m.largest = true, false, max(m.largest, reply.Token)
 	case req.Wait:
 		a.waits, a.held = true, false
 		if a.early > last {
@@ -187,10 +194,17 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 		a.early = last
 		reply.Wake = a.wake
 	}
+	limit := m.limits[req.ID]
 	m.mu.Unlock()
 	if cancelled {
 		m.undo(req.ID)
 		return driver.Reply{}, 0, driver.ErrUncertain
+	}
+	if reply.Token != 0 && reply.Token <= limit {
+		h := driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}
+		if reply.Token, _, err = m.Raise(ctx, h, limit+1, 0); err != nil {
+			return driver.Reply{}, 0, driver.ErrUnavailable
+		}
 	}
 	return reply, place, nil
 }
@@ -203,13 +217,21 @@ func (m *simMember) undo(id string) {
 		return
 	}
 	m.undoing[id]++
+	limit, late := max(m.largest, 1), m.limits[id]
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
-	if m.Cancel(ctx, "", id) == nil {
+	var err error
+	for limit > 0 && err == nil {
 		m.mu.Lock()
-		m.undoing[id]--
+		m.limits[id] = max(m.limits[id], limit)
 		m.mu.Unlock()
+		limit, err = m.Withdraw(ctx, "", id, limit)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.undoing[id]--; m.undoing[id] == 0 && err == nil {
+		m.limits[id] = late
 	}
 }
 
@@ -219,17 +241,31 @@ func (m *simMember) leave(id string) {
 	delete(m.asks, id)
 }
 
-func (m *simMember) Cancel(ctx context.Context, _, id string) error {
+func (m *simMember) Cancel(ctx context.Context, name, id string) error {
+	_, err := m.Withdraw(ctx, name, id, math.MaxUint64)
+	return err
+}
+
+func (m *simMember) Withdraw(ctx context.Context, _, id string, limit uint64) (uint64, error) {
 	m.leave(id)
-	return m.exchange(ctx, func(v *simServer) error {
+	var stays uint64
+	err := m.exchange(ctx, func(v *simServer) error {
 		if i := v.find(id); i >= 0 {
 			v.queue = slices.Delete(v.queue, i, i+1)
 		}
-		if v.holder.id == id {
+		switch {
+		case v.token == 0 || v.holder.id != id:
+		case v.token <= limit || m.w.flaw == noLimit:
 			v.token = 0
+		default:
+			stays = v.token
 		}
 		return nil
 	})
+	if err != nil { // it may still arrive, and write stays
+		return 0, err
+	}
+	return stays, nil
 }
 
 func (m *simMember) Pass(ctx context.Context, h driver.Hold, _ time.Duration, propose uint64) error {
@@ -349,41 +385,8 @@ func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place u
 	}
 	m.mu.Unlock()
 	if cancelled {
-		return nil, 0, m.Cancel(ctx, h.Name, h.ID)
+		m.undo(h.ID)
+		return nil, 0, driver.ErrUncertain
 	}
 	return a.wake, place, nil
 }
-
-func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
-	holds = slices.Clone(holds)
-	var changes []driver.Change
-	err := m.exchange(ctx, func(v *simServer) error {
-		for k, h := range holds {
-			switch i := v.find(h.ID); {
-			case v.token != 0 && v.holder.id == h.ID:
-				v.end = v.till(v.end, h.Lease)
-				if h.Token != v.token {
-					changes = append(changes, driver.Change{Index: k, State: driver.Granted, Token: v.token})
-				}
-			case h.Token == 0 && i >= 0:
-				v.queue[i].deadline = v.till(v.queue[i].deadline, h.Lease)
-				changes = append(changes, driver.Change{Index: k, State: driver.Waiting, Retry: time.Until(v.end), Ahead: i})
-			default:
-				changes = append(changes, driver.Change{Index: k, State: driver.Gone})
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return changes, nil
-}
-
-func (m *simMember) Downgrade(context.Context, driver.Hold) error { return driver.ErrInvalid }
-
-func (m *simMember) Adopt(context.Context, driver.Hold, string, string) error {
-	return driver.ErrInvalid
-}
-
-func (m *simMember) Close(context.Context) error { return nil }

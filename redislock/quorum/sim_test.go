@@ -40,6 +40,7 @@ const (
 	shortens            // a lease ends when its last exchange says, also if an earlier one made it longer
 	oneToken            // a server gives a grant one token, whatever it asked for
 	yieldsOne           // a request that has given way waits for one token
+	noLimit             // a withdrawal ends a later grant, too
 )
 
 // simServer is one server's record of one name.

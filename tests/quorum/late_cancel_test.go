@@ -76,6 +76,16 @@ func (c *slowCancel) Run(ctx context.Context, s *redislock.Script, keys, args []
 // again. That server is slow to answer the cancellation. Later it counts like the others.
 func TestServerThatWasGivenUp(t *testing.T) {
 	t.Parallel()
+	for range 10 {
+		if givenUp(t) {
+			return
+		}
+	}
+	t.Fatal("no request has got two servers")
+}
+
+// givenUp reports false if the answers of a busy machine were too late for the request.
+func givenUp(t *testing.T) bool {
 	g := start(t, 3, time.Minute)
 	first := g.firstOf("x")
 	free1, free2 := g.asker(t, first, "x", "c"), g.asker(t, (first+1)%3, "x", "d")
@@ -90,13 +100,17 @@ func TestServerThatWasGivenUp(t *testing.T) {
 	a := open(t, b, "a", time.Minute)
 	reply, err := a.Acquire(within(t), try("x", "a-1"))
 	close(locked)
-	if err != nil || reply.Token == 0 {
-		t.Fatalf("Acquire: %+v, %v", reply, err)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	if reply.Token == 0 {
+		return false
 	}
 	h := driver.Hold{Name: "x", ID: "a-1", Token: reply.Token}
 	stands(t, a, h, 10)
 	g.servers[first].Kill()
 	stands(t, a, h, 5)
+	return true
 }
 
 // TestReaderKeepsAServer: a server misses that a writer has become a reader and has left its queue.

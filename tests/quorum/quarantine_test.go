@@ -38,7 +38,10 @@ func get(t testing.TB, s driver.Session, r *driver.Request) driver.Hold {
 	t.Helper()
 	ctx := within(t)
 	reply, err := s.Acquire(ctx, r)
-	for passing(err) && ctx.Err() == nil {
+	for id, n := r.ID, 0; ctx.Err() == nil && (passing(err) || err == nil && reply.Token == 0 && !r.Wait); n++ {
+		if err == nil { // refused: on a busy machine, the answers of a majority may be too late
+			r.ID = fmt.Sprint(id, "-", n)
+		}
 		time.Sleep(5 * time.Millisecond)
 		reply, err = s.Acquire(ctx, r)
 	}

@@ -84,7 +84,7 @@ func TestModelCatches(t *testing.T) {
 		{"an expired grant is renewed", "if exp > now and field(tail, 1) == id and (token",
 			"if field(tail, 1) == id and (token"},
 		{"a minimum hold is forgotten", "local k = hold > 0 and now + hold or 0", "local k = 0"},
-		{"cancel keeps the grant", "if t and e > now then dropHold(id, n) end", ""},
+		{"cancel keeps the grant", "else dropHold(id, n) end", "end"},
 		{"tokens repeat", "or max(now, last + n), now))", "or max(now, last), now))"},
 		{"an adopted permit keeps its id", "putHold(new, t, till", "putHold(id, t, till"},
 		{"an adopted mutex keeps its id", "len2(new) .. session", "len2(id) .. session"},

@@ -238,8 +238,48 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-gives-up-for-good",
 		Bug: "a server whose answer to a cancellation is late never counts again for the request",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `vote.shut, vote.answered = false, max(`, `vote.answered = max(`},
+			{"redislock/quorum/withdraw.go", `vote.shut, vote.uncounted, vote.next = false, false, 0`,
+				`vote.uncounted, vote.next = false, 0`},
 		}}, "tests/quorum", "TestServerThatWasGivenUp"},
+	{Mutant{ID: "quorum-late-withdrawal", Bug: "a withdrawal that arrives late ends a later grant of the request",
+		Edits: []Edit{
+			{"redislock/lua/cancel.lua", `if most and last > most then`, `if most and false then`},
+		}}, "tests/redislock", "TestLateWithdrawal"},
+	{Mutant{ID: "quorum-late-cancellation",
+		Bug: "a member's session relies on a grant that its own cancellation may still end",
+		Edits: []Edit{
+			{"redislock/member.go", `	if !spent {`, `	if spent || true {`},
+		}}, "tests/redislock", "TestAskedAgainLongBefore"},
+	{Mutant{ID: "quorum-forgets-a-cancellation",
+		Bug: "a member's session relies on a grant that a cancellation may end which it has forgotten",
+		Edits: []Edit{
+			{"redislock/renew.go", `s.forgotten = max(s.forgotten, u.limit)`, ``},
+		}}, "redislock", "TestCancellationAfterHours"},
+	{Mutant{ID: "quorum-cancels-after-a-yield",
+		Bug: "a member's session cancels what a Yield has left without a limit, and ends a later grant",
+		Edits: []Edit{
+			{"redislock/member.go", `return nil, 0, s.ensureCancelled(`, `return nil, 0, s.Cancel(`},
+		}}, "tests/redislock", "TestWithdrawnWhileYielding"},
+	{Mutant{ID: "quorum-counts-a-withdrawn-grant",
+		Bug: "a server counts whose grant a late withdrawal may still end",
+		Edits: []Edit{
+			{"redislock/quorum/request.go", `token > max(s.yielded, s.limit)`, `token > s.yielded`},
+		}}, "redislock/quorum", "TestLateWithdrawal"},
+	{Mutant{ID: "quorum-asks-while-withdrawn",
+		Bug: "a server is asked before it has answered a withdrawal, and its grant stays for a TTL",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `if vote.shut {`, `if false {`},
+		}}, "redislock/quorum", "TestAskedWhileWithdrawn"},
+	{Mutant{ID: "quorum-leaves-an-uncounted-grant",
+		Bug: "a grant with a token that does not count stays for a TTL after the request has ended",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `vote.sent > vote.answered || vote.uncounted ||`, `vote.sent > vote.answered ||`},
+		}}, "redislock/quorum", "TestUncountedGrant"},
+	{Mutant{ID: "quorum-reader-finds-a-write-lease",
+		Bug: "a writer's late request is granted at a server, where the reader then keeps a write lease",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `writer = r.votes[i].sent > 0`, `writer = r.votes[i].state == granted`},
+		}}, "redislock/quorum", "TestDowngradedLater"},
 	{Mutant{ID: "quorum-cancels-a-reader",
 		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
 		Edits: []Edit{
@@ -260,6 +300,7 @@ var AllRegressions = []Regression{
 		Bug: "a member's session cancels a request because of a late push, and ends the grant that it has got since",
 		Edits: []Edit{
 			{"redislock/cancelled.go", "\ts.countUndoing(id, 1)\n\tgo func", "\tgo func"},
+			{"redislock/cancelled.go", `_ = s.takeAway(ctx, name, id)`, `_, _ = s.endUpTo(ctx, name, id, maxToken)`},
 		}}, "tests/redislock", "TestAskedAgainBeforeAPush"},
 	{Mutant{ID: "quorum-late-minimum", Bug: "a server that gets a grant later than the others begins its minimum hold then",
 		Edits: []Edit{
@@ -272,7 +313,7 @@ var AllRegressions = []Regression{
 		}}, "tests/quorum", "TestForgottenPlace"},
 	{Mutant{ID: "quorum-keeps-once", Bug: "a server that is away for a release never learns that the name is kept",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:`, `case false:`},
+			{"redislock/quorum/keep.go", `case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:`, `case false:`},
 		}}, "tests/quorum", "TestKeptByServerThatWasAway"},
 	{Mutant{ID: "quorum-releases-once", Bug: "a server that misses a release that keeps the name frees it when the lease ends",
 		Edits: []Edit{

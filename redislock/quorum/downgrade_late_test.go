@@ -1,0 +1,77 @@
+package quorum
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// downgrading is a server that counts its downgrades. late makes the next request arrive without an
+// answer.
+type downgrading struct {
+	member
+	n    atomic.Int32
+	late atomic.Bool
+}
+
+func (d *downgrading) Downgrade(context.Context, driver.Hold) error {
+	d.n.Add(1)
+	return nil
+}
+
+func (d *downgrading) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	if d.late.CompareAndSwap(true, false) {
+		<-ctx.Done()
+		return driver.Reply{}, 0, driver.ErrUncertain
+	}
+	return d.member.Ask(ctx, req, propose)
+}
+
+// TestDowngradedLater: a writer has asked a server without an answer when it becomes a reader. The server
+// may have granted a write lease to that request, which the reader's request finds. So it is downgraded.
+func TestDowngradedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		defer func() { _, _ = s.Close(context.Background()), s.b.Close() }()
+		all := make([]*downgrading, 3)
+		for i, p := range s.endpoints {
+			all[i] = &downgrading{member: p.at()}
+			here := member(all[i])
+			p.here.Store(&here)
+		}
+		req := driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, ReadWrite: true}
+		last := newRequest(&req, 3).order[2]
+		all[last].late.Store(true)
+		reply, err := s.Acquire(t.Context(), &req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		renew := func() {
+			time.Sleep(modelTTL / 3)
+			s.endpoints[last].slow.Store(0) // a ping was answered
+			if _, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * completeAfter)
+		if all[last].late.Load() {
+			t.Fatal("the server was not asked")
+		}
+		if err := s.Downgrade(t.Context(), h); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			renew()
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.servers[last].token == 0 || all[last].n.Load() == 0 {
+			t.Errorf("server %d: token %d, %d downgrades", last, w.servers[last].token, all[last].n.Load())
+		}
+	})
+}
