@@ -122,24 +122,18 @@ func (s *session) cancelByItself(ctx context.Context, name, id string) (asked bo
 // says which larger token the request has, which then is the next limit. No push says so: it may be forged.
 func (s *session) takeAway(ctx context.Context, name, id string) (err error) {
 	if s.b.member == nil {
-		return verdict(s.b.run(ctx, s.b.scripts.cancel, s.b.keys(name, "lzmt").str(id).end()))
-	}
-	s.mu.Lock()
-	limit := max(s.largest, 1)
-	s.mu.Unlock()
-	for limit != 0 && err == nil {
-		s.mu.Lock()
-		u := s.undoing[id]
-		u.limit = max(u.limit, limit)
-		s.undoing[id] = u
-		s.mu.Unlock()
-		limit, err = s.endUpTo(ctx, name, id, limit)
+		return s.cancelOnce(ctx, name, id)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.undoing[id]
+	for limit := max(s.largest, 1); limit != 0 && err == nil; {
+		u.limit = max(u.limit, limit)
+		s.mu.Unlock()
+		limit, err = s.endUpTo(ctx, name, id, limit)
+		s.mu.Lock()
+	}
 	u.late = u.late || err != nil
-	s.undoing[id] = u
 	s.countUndoing(id, -1)
 	return err
 }
@@ -164,19 +158,30 @@ func (s *session) countUndoing(id string, n int) {
 		return
 	}
 	if s.undoing == nil {
-		s.undoing = map[string]undoing{}
+		s.undoing = map[string]*undoing{}
 	}
 	u := s.undoing[id]
+	if u == nil {
+		u = new(undoing)
+		s.undoing[id] = u
+	}
 	u.n, u.seen = u.n+n, s.b.now()
-	s.undoing[id] = u
 	if u.n == 0 && !u.late {
 		delete(s.undoing, id)
 	}
 }
 
-// spentUpTo returns the largest token of a grant of id that a late cancellation may end, or 0. The caller
-// holds s.mu.
-func (s *session) spentUpTo(id string) uint64 { return max(s.undoing[id].limit, s.forgotten) }
+// isUndoing reports whether the session is cancelling a request by itself. The caller holds s.mu.
+func (s *session) isUndoing(id string) bool {
+	u := s.undoing[id]
+	return u != nil && u.n > 0
+}
 
-// spent reports whether a late cancellation may end a grant with this token. The caller holds s.mu.
-func (s *session) spent(id string, token uint64) bool { return token != 0 && token <= s.spentUpTo(id) }
+// cancelledUpTo returns the largest token of a grant of id that a late cancellation may end, or 0. The
+// caller holds s.mu.
+func (s *session) cancelledUpTo(id string) uint64 {
+	if u := s.undoing[id]; u != nil {
+		return max(u.limit, s.forgotten)
+	}
+	return s.forgotten
+}

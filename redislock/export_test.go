@@ -68,15 +68,15 @@ func LateRenewal(id string, older, newer uint64) bool {
 	return !ok
 }
 
-// SpentAfter reports whether a member's session relies on no grant with this token, so long after it has
+// CancelledUpTo returns the largest token that a member's session does not rely on, so long after it has
 // sent a cancellation that ends tokens up to limit, without an answer. known is how many such it remembers.
-func SpentAfter(d time.Duration, limit, token uint64) (spent bool, known int) {
+func CancelledUpTo(d time.Duration, limit uint64) (token uint64, known int) {
 	var now time.Duration
 	s := &session{b: &Backend{now: func() time.Duration { return now }, member: &membership{}},
-		undoing: map[string]undoing{"a": {limit: limit, late: true}}}
+		undoing: map[string]*undoing{"a": {limit: limit, late: true}}}
 	now = d
 	s.prune()
-	return s.spent("a", token), len(s.undoing)
+	return s.cancelledUpTo("a"), len(s.undoing)
 }
 
 // Scripts returns the text of every script, by deployment and name.

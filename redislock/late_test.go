@@ -19,12 +19,11 @@ func TestLateRenewal(t *testing.T) {
 // arrive, so the session relies on no grant that it ends.
 func TestCancellationAfterHours(t *testing.T) {
 	for what, after := range map[string]time.Duration{"soon": time.Second, "after hours": 24 * time.Hour} {
-		if spent, _ := redislock.SpentAfter(after, 1_000_000, 1_000_000); !spent {
-			t.Errorf("%s: the session relies on a grant that its cancellation may end", what)
-		}
-		spent, known := redislock.SpentAfter(after, 1_000_000, 1_000_001)
-		if spent || known != 0 && after > time.Hour {
-			t.Errorf("%s: a larger token is spent: %v; %d cancellations are known", what, spent, known)
+		const limit = 1_000_000
+		token, known := redislock.CancelledUpTo(after, limit)
+		if token != limit || known != 0 && after > time.Hour {
+			t.Errorf("%s: the session relies on no token up to %d; want %d; it remembers %d cancellations", what, token,
+				limit, known)
 		}
 	}
 }

@@ -132,9 +132,9 @@ func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose ui
 		return reply, place, err
 	}
 	s.mu.Lock()
-	spent, limit := s.spent(req.ID, reply.Token), s.spentUpTo(req.ID)
+	limit := s.cancelledUpTo(req.ID)
 	s.mu.Unlock()
-	if !spent {
+	if reply.Token == 0 || reply.Token > limit {
 		return reply, place, nil
 	}
 	// A late cancellation may end this grant, but not under a larger token.
@@ -164,7 +164,7 @@ func (s *MemberSession) Renew(ctx context.Context, holds []driver.Hold) ([]drive
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range changes {
-		if c := &changes[i]; c.State == driver.Granted && s.spent(holds[c.Index].ID, c.Token) {
+		if c := &changes[i]; c.State == driver.Granted && c.Token <= s.cancelledUpTo(holds[c.Index].ID) {
 			c.State, c.Token = driver.Unknown, 0
 		}
 	}

@@ -29,9 +29,9 @@ type session struct {
 	mu        sync.Mutex
 	requests  map[string]request // by request ID: grants, places in the queue, and requests under way
 	cancelled cancelled
-	undoing   map[string]undoing // by request ID, at a member
-	streak    map[string]int8    // of names that were free or contended lately; see fastpath.go
-	pruned    time.Duration      // when prune last worked
+	undoing   map[string]*undoing // by request ID, at a member
+	streak    map[string]int8     // of names that were free or contended lately; see fastpath.go
+	pruned    time.Duration       // when prune last worked
 	closed    bool
 	asked     uint64   // the number of the last exchange that asked for a request
 	largest   uint64   // the largest token that was proposed or granted, at a member
@@ -211,6 +211,11 @@ func (s *session) granted(ctx context.Context, req *driver.Request, token uint64
 func (s *session) Cancel(ctx context.Context, name, id string) error {
 	s.unregister(id)
 	s.remembers(id, name)
+	return s.cancelOnce(ctx, name, id)
+}
+
+// cancelOnce is the exchange of a cancellation.
+func (s *session) cancelOnce(ctx context.Context, name, id string) error {
 	c := s.b.keys(name, "lzmt").str(id).end()
 	return verdict(s.b.run(ctx, s.b.scripts.cancel, c))
 }

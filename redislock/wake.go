@@ -46,7 +46,7 @@ func (s *session) register(id string, a request, want uint64) (number uint64, ag
 	if s.closed {
 		return 0, false, driver.ErrClosed
 	}
-	if s.undoing[id].n > 0 {
+	if s.isUndoing(id) {
 		return 0, false, fmt.Errorf("%w: an earlier exchange of this request is being cancelled", driver.ErrUnavailable)
 	}
 	old, again := s.requests[id]
@@ -222,7 +222,7 @@ func (s *session) message(payload string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.requests[id]
-	if ok && s.spent(id, token) {
+	if ok && token <= s.cancelledUpTo(id) {
 		token = 0 // the caller asks, see MemberSession.Ask
 	}
 	switch {

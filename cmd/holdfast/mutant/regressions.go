@@ -233,7 +233,7 @@ var AllRegressions = []Regression{
 		}}, "tests/redislock", "TestTakenBackLate"},
 	{Mutant{ID: "quorum-ends-a-later-grant", Bug: "a member's session cancels a request late, which then has another grant",
 		Edits: []Edit{
-			{"redislock/wake.go", `if s.undoing[id].n > 0 {`, `if false {`},
+			{"redislock/wake.go", `if s.isUndoing(id) {`, `if false {`},
 		}}, "tests/redislock", "TestAskedAgain"},
 	{Mutant{ID: "quorum-gives-up-for-good",
 		Bug: "a server whose answer to a cancellation is late never counts again for the request",
@@ -248,7 +248,7 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-late-cancellation",
 		Bug: "a member's session relies on a grant that its own cancellation may still end",
 		Edits: []Edit{
-			{"redislock/member.go", `	if !spent {`, `	if spent || true {`},
+			{"redislock/member.go", `if reply.Token == 0 || reply.Token > limit {`, `if reply.Token == 0 || limit >= 0 {`},
 		}}, "tests/redislock", "TestAskedAgainLongBefore"},
 	{Mutant{ID: "quorum-forgets-a-cancellation",
 		Bug: "a member's session relies on a grant that a cancellation may end which it has forgotten",
