@@ -51,13 +51,6 @@ func TestDowngradedLater(t *testing.T) {
 			t.Fatal(reply, err)
 		}
 		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
-		renew := func() {
-			time.Sleep(modelTTL / 3)
-			s.endpoints[last].slow.Store(0) // a ping was answered
-			if _, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil {
-				t.Fatal(err)
-			}
-		}
 		time.Sleep(2 * completeAfter)
 		if all[last].late.Load() {
 			t.Fatal("the server was not asked")
@@ -66,7 +59,7 @@ func TestDowngradedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 10 {
-			renew()
+			renews(t, s, s.endpoints[last], h)
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()

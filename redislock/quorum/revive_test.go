@@ -30,6 +30,27 @@ func simulated(servers int) (*world, *session) {
 	return w, s
 }
 
+// holding is simulated, and a lock that the session holds. All ends with the test.
+func holding(t *testing.T, servers int) (*world, *session, driver.Hold) {
+	w, s := simulated(servers)
+	t.Cleanup(func() { _, _ = s.Close(context.Background()), s.b.Close() })
+	reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
+	if err != nil || reply.Token == 0 {
+		t.Fatal(reply, err)
+	}
+	return w, s, driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+}
+
+// renews renews h after a third of a TTL, in which p has answered a ping.
+func renews(t *testing.T, s *session, p *endpoint, h driver.Hold) {
+	t.Helper()
+	time.Sleep(modelTTL / 3)
+	p.slow.Store(0)
+	if _, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestBrokenStaysBroken: a server has ended a grant while others are silent, so a majority may or
 // may not have it. The session does not take it again from free servers: an operator may have
 // broken it, and another client may have had the lock since.

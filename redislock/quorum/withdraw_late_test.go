@@ -49,23 +49,11 @@ func TestLateWithdrawal(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, s := simulated(3)
-				defer func() { _, _ = s.Close(context.Background()), s.b.Close() }()
-				reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
-				if err != nil || reply.Token == 0 {
-					t.Fatal(reply, err)
-				}
-				r := s.find("a")
+				w, s, h := holding(t, 3)
+				r := s.find(h.ID)
 				last := r.order[2]
 				p, v := s.endpoints[last], w.servers[last]
-				renew := func() {
-					time.Sleep(modelTTL / 3)
-					p.slow.Store(0) // a ping was answered
-					if _, err := s.Renew(t.Context(), []driver.Hold{{Name: "x", ID: "a", Token: reply.Token}}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				renew()
+				renews(t, s, p, h)
 				w.mu.Lock()
 				v.ahead, w.flaw = c.ahead, c.flaw
 				w.mu.Unlock()
@@ -83,7 +71,7 @@ func TestLateWithdrawal(t *testing.T) {
 					t.Fatal("the server was not asked to withdraw")
 				}
 				for range 20 {
-					if renew(); granted() {
+					if renews(t, s, p, h); granted() {
 						break
 					}
 				}

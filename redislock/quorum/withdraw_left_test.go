@@ -17,6 +17,18 @@ func (v *simServer) heldBy(id string) {
 	v.give(simPlace{id: id, block: 1}, time.Now().Add(modelTTL), 0)
 }
 
+// contended is three simulated servers, of which two other requests have one each. The request has the
+// last one, in the order of its name.
+func contended(t *testing.T) (w *world, s *session, req driver.Request, order []int) {
+	w, s = simulated(3)
+	t.Cleanup(func() { _, _ = s.Close(context.Background()), s.b.Close() })
+	req = driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1}
+	order = newRequest(&req, 3).order
+	w.servers[order[0]].heldBy("b")
+	w.servers[order[1]].heldBy("c")
+	return w, s, req, order
+}
+
 // isFree fails the test if the server has a grant after all exchanges.
 func (v *simServer) isFree(t *testing.T) {
 	t.Helper()
@@ -75,12 +87,7 @@ func TestAskedWhileWithdrawn(t *testing.T) {
 	for what, after := range map[string]bool{"answered before": false, "answered after": true} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, s := simulated(3)
-				defer func() { _, _ = s.Close(context.Background()), s.b.Close() }()
-				req := driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1}
-				order := newRequest(&req, 3).order
-				w.servers[order[0]].heldBy("b")
-				w.servers[order[1]].heldBy("c")
+				w, s, req, order := contended(t)
 				q, p := s.endpoints[order[0]], s.endpoints[order[2]]
 				slow := member(busy{q.at()})
 				q.here.Store(&slow)
@@ -105,12 +112,7 @@ func TestAskedWhileWithdrawn(t *testing.T) {
 func TestUncountedGrant(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w, s := simulated(3)
-			defer func() { _, _ = s.Close(context.Background()), s.b.Close() }()
-			req := driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1}
-			order := newRequest(&req, 3).order
-			w.servers[order[0]].heldBy("b")
-			w.servers[order[1]].heldBy("c")
+			w, s, req, order := contended(t)
 			w.servers[order[2]].ahead = -time.Hour
 			if reply, err := s.Acquire(t.Context(), &req); err != nil || reply.Token != 0 {
 				t.Fatal(reply, err)
@@ -120,28 +122,22 @@ func TestUncountedGrant(t *testing.T) {
 	})
 	t.Run("released", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w, s := simulated(3)
-			defer func() { _, _ = s.Close(context.Background()), s.b.Close() }()
-			reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
-			if err != nil || reply.Token == 0 {
-				t.Fatal(reply, err)
-			}
-			r := s.find("a")
+			w, s, h := holding(t, 3)
+			r := s.find(h.ID)
 			p, v := s.endpoints[r.order[2]], w.servers[r.order[2]]
 			v.ahead = -time.Hour
 			here := member(&deferred{member: p.at(), deaf: true})
 			p.here.Store(&here)
 			s.withdraw(r, p, func(error) {})
-			h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
-			for granted := false; !granted; {
-				time.Sleep(modelTTL / 3)
-				p.slow.Store(0) // a ping was answered
-				if _, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil {
-					t.Fatal(err)
-				}
+			granted := false
+			for range 20 {
+				renews(t, s, p, h)
 				w.mu.Lock()
-				granted = v.token != 0
+				granted = granted || v.token != 0
 				w.mu.Unlock()
+			}
+			if !granted {
+				t.Fatal("the server was not asked again")
 			}
 			if err := s.Release(t.Context(), h, 0); err != nil {
 				t.Fatal(err)

@@ -49,30 +49,39 @@ func TestLateWithdrawal(t *testing.T) {
 	}
 }
 
-// muted is a Conn that keeps back the answer to the first request, and the second cancellation.
-type muted struct {
+// lateCancel is a Conn that leaves the second cancellation without an answer. arrive sends it.
+type lateCancel struct {
 	redislock.Conn
-	requests, cancellations atomic.Int32
-	answer, cancelling      chan struct{}
-	cancel                  func() error // which nobody waits for any more
+	cancellations atomic.Int32
+	left          chan struct{} // closed when it was to be sent
+	arrive        func() error
 }
 
-func (c *muted) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
-	switch {
-	case strings.Contains(s.Text, "-- Takes a request out of the queue") && c.cancellations.Add(1) == 2:
-		keys, args = cloned(keys), cloned(args) // they are used again
-		c.cancel = func() error {
-			_, err := c.Conn.Run(context.WithoutCancel(ctx), s, keys, args)
-			return err
-		}
-		close(c.cancelling)
-		return redislock.Value{}, driver.ErrUncertain
-	case strings.Contains(s.Text, "-- Asks once for a name") && c.requests.Add(1) == 1:
-		v, err := c.Conn.Run(context.WithoutCancel(ctx), s, keys, args)
-		<-c.answer
-		return v, err
+func newLateCancel(conn redislock.Conn) *lateCancel {
+	return &lateCancel{Conn: conn, left: make(chan struct{})}
+}
+
+func (c *lateCancel) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if !strings.Contains(s.Text, "-- Takes a request out of the queue") || c.cancellations.Add(1) != 2 {
+		return c.Conn.Run(ctx, s, keys, args)
 	}
-	return c.Conn.Run(ctx, s, keys, args)
+	keys, args = cloned(keys), cloned(args) // they are used again
+	c.arrive = func() error {
+		_, err := c.Conn.Run(context.WithoutCancel(ctx), s, keys, args)
+		return err
+	}
+	close(c.left)
+	return redislock.Value{}, driver.ErrUncertain
+}
+
+// waitFor returns when the second cancellation was to be sent.
+func (c *lateCancel) waitFor(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.left:
+	case <-within(t, soon).Done():
+		t.Fatal("the session has not cancelled the request by itself")
+	}
 }
 
 func cloned(list []string) (all []string) {
@@ -82,17 +91,42 @@ func cloned(list []string) (all []string) {
 	return all
 }
 
+// lateAnswer is a Conn that keeps back the answer to the first script with that text.
+type lateAnswer struct {
+	redislock.Conn
+	text         string
+	n            atomic.Int32
+	done, answer chan struct{}
+}
+
+func newLateAnswer(conn redislock.Conn, text string) *lateAnswer {
+	return &lateAnswer{Conn: conn, text: text, done: make(chan struct{}), answer: make(chan struct{})}
+}
+
+func (c *lateAnswer) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if !strings.Contains(s.Text, c.text) || c.n.Add(1) != 1 {
+		return c.Conn.Run(ctx, s, keys, args)
+	}
+	v, err := c.Conn.Run(context.WithoutCancel(ctx), s, keys, args)
+	close(c.done)
+	<-c.answer
+	return v, err
+}
+
 // TestAskedAgainLongBefore: a member's session has cancelled a request by itself, without an answer. The
 // request is asked for again. Then the cancellation arrives. It does not end what the caller was told.
 func TestAskedAgainLongBefore(t *testing.T) {
 	t.Parallel()
-	conn := &muted{Conn: dialRueidis(t, testenv.Redis(t).Addr), answer: make(chan struct{}),
-		cancelling: make(chan struct{})}
+	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), "-- Asks once for a name")
+	conn := newLateCancel(asked)
 	m, s := joined(t, conn)
 	r := exclusive("x")
 	r.Wait = false
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked.done
+		cancel() // the caller gives up
+	}()
 	propose := uint64(time.Now().Add(time.Second).UnixMicro())
 	if _, _, err := s.Ask(ctx, r, propose); !errors.Is(err, driver.ErrUncertain) {
 		t.Fatalf("Ask: %v; want ErrUncertain", err)
@@ -100,18 +134,25 @@ func TestAskedAgainLongBefore(t *testing.T) {
 	if err := s.Cancel(within(t, soon), "y", r.ID); err != nil { // it ends nothing of x
 		t.Fatal(err)
 	}
-	close(conn.answer)
-	<-conn.cancelling
+	close(asked.answer)
+	conn.waitFor(t)
+	grantedBeside(t, conn, m, s, r, propose)
+}
+
+// grantedBeside asks for r again, and lets the cancellation arrive. It does not end the grant.
+func grantedBeside(t *testing.T, conn *lateCancel, m *redislock.Member, s *redislock.MemberSession, r *driver.Request,
+	propose uint64) {
+	t.Helper()
 	var reply driver.Reply
 	until(t, "granted again", func() (ok bool) {
 		var err error
 		reply, _, err = s.Ask(within(t, soon), r, propose)
 		return err == nil && reply.Token != 0
 	})
-	if err := conn.cancel(); err != nil {
+	if err := conn.arrive(); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := m.Inspect(within(t, soon), "x")
+	rec, err := m.Inspect(within(t, soon), r.Name)
 	if err != nil || len(rec.Holders) != 1 || rec.Holders[0].Token != reply.Token {
 		t.Errorf("the caller heard token %d; on record is %+v, %v", reply.Token, rec.Holders, err)
 	}
