@@ -256,7 +256,8 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	req, t := r.driver, s.rest(r.counts(), stamp)
 	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
-	for i := range r.votes {            // so that the grant counts
+	// The grant counts only if its token is larger than what a withdrawal may still end.
+	for i := range r.votes {
 		propose = max(propose, r.votes[i].limit+1)
 	}
 	r.mu.Unlock()
