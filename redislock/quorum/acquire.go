@@ -285,7 +285,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 			s.grantedAt(r, p, t, reply.Token)
 		default:
 			r.waits(p.index, t, place, reply)
-			r.pushed(p.index) // it may have come before the answer
+			s.takePush(r, p.index)
 		}
 		s.evaluate(r)
 		if !r.asking {

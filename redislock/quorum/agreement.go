@@ -17,7 +17,13 @@ func (s *session) pushed(p *endpoint, id string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	grant, ask := r.pushed(p.index)
+	s.takePush(r, p.index)
+}
+
+// takePush acts on a push of server i, which may have come before the answer that it belongs to. The
+// caller holds r.mu.
+func (s *session) takePush(r *request, i int) {
+	grant, ask := r.pushed(i)
 	switch {
 	case grant:
 		s.evaluate(r)
@@ -305,7 +311,7 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 			case r.votes[p.index].state != yielding: // something newer is known
 			case err == nil && wake != nil:
 				r.waits(p.index, t, place, driver.Reply{Wake: wake})
-				r.pushed(p.index)
+				s.takePush(r, p.index)
 				s.evaluate(r)
 			case driver.IsOver(err):
 				r.gone(p.index, t.stamp)
