@@ -80,6 +80,11 @@ type Harness struct {
 	// where a place lasts for seconds only, unless its session gives a sign of life.
 	Waiters int
 
+	// Placed returns when all servers have a place or a grant of a request that waits for name. It is
+	// for a store of several servers that each have a queue: a request that reaches one of them late
+	// comes later in its queue. Nil: an answer means that the request has its place.
+	Placed func(t testing.TB, name, id string)
+
 	// Only lists the checks to run, for a store whose whole suite runs with another client library
 	// or on other servers. A name without a check fails the test. Empty: all.
 	Only []string

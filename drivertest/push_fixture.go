@@ -144,6 +144,18 @@ func (s *pushFixture) send(messages ...string) {
 // lock is handed to b in time, by a push that comes after them.
 func (s *pushFixture) checkWaiting() {
 	s.Helper()
+	s.handOverOther()
+	select {
+	case o := <-s.got:
+		s.Fatalf("the waiter returned: %v", o)
+	case <-time.After(quiet / 4):
+	}
+	s.checkHolder()
+}
+
+// handOverOther hands another lock to b, by a push that comes after those that were sent before.
+func (s *pushFixture) handOverOther() {
+	s.Helper()
 	other := s.lock(s.a, "other")
 	name, before := s.env.name("other"), s.spy.count(s.env.name("other"))
 	got := make(chan outcome, 1)
@@ -169,12 +181,6 @@ func (s *pushFixture) checkWaiting() {
 	case <-time.After(promptly):
 		s.Fatal("another lock was not handed over in time")
 	}
-	select {
-	case o := <-s.got:
-		s.Fatalf("the waiter returned: %v", o)
-	case <-time.After(quiet / 4):
-	}
-	s.checkHolder()
 }
 
 // checkHolder checks that the holder is the same.
@@ -195,6 +201,7 @@ func (s *pushFixture) deceive() *holdfast.Lease {
 		all[i] = made
 	}
 	s.send(all...)
+	s.handOverOther() // its push comes after those
 	select {
 	case o := <-s.got:
 		if !s.f.Believed || o.err != nil {
@@ -204,7 +211,7 @@ func (s *pushFixture) deceive() *holdfast.Lease {
 		return o.l
 	case <-time.After(quiet):
 	}
-	s.checkWaiting()
+	s.checkHolder()
 	return nil
 }
 

@@ -72,8 +72,8 @@ var queue = []check{
 		a, b, c := e.peer(), e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		rb, rc := b.req("x"), c.req("x")
-		b.refused(rb)
-		wc := c.refused(rc)
+		b.joinQueue(rb)
+		wc := c.joinQueue(rc).reply
 		wb := b.refused(rb)
 		if wb.Ahead != 0 || wc.Ahead != 1 {
 			e.Errorf("Ahead = %d and %d; want 0 and 1", wb.Ahead, wc.Ahead)

@@ -55,10 +55,11 @@ var refusals = []check{
 				heal()
 				e.repeatRefused("Renew", func(ctx context.Context) error { return renewAll(ctx, b, place(w.r)) })
 				kept := func(h driver.Holder) bool { return h.ID == w.r.ID }
-				rec := a.inspect("x")
-				if !slices.ContainsFunc(rec.Waiters, kept) && !(e.h.Insists && slices.ContainsFunc(rec.Holders, kept)) {
-					e.Errorf("Inspect = %+v; want the same place in the queue", rec)
-				}
+				// If a's session repeats the release, servers that each have a queue do it one after the other.
+				e.until("the record shows the same place", func() bool {
+					rec := a.inspect("x")
+					return slices.ContainsFunc(rec.Waiters, kept) || e.h.Insists && slices.ContainsFunc(rec.Holders, kept)
+				})
 				e.repeatRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
 				w.askAgain = true
 				b.release(w.granted())

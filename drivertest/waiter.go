@@ -18,7 +18,11 @@ type waiter struct {
 // joinQueue makes r wait.
 func (p *peer) joinQueue(r *driver.Request) *waiter {
 	p.e.Helper()
-	return &waiter{p: p, r: r, reply: p.refused(r)}
+	w := &waiter{p: p, r: r, reply: p.refused(r)}
+	if placed := p.e.h.Placed; placed != nil {
+		placed(p.e.TB, r.Name, r.ID)
+	}
+	return w
 }
 
 // granted waits for w's grant, which must be on record.

@@ -91,8 +91,8 @@ var watching = []check{
 			e.useExpiry()
 			conn, a := e.conn(), e.client(nil)
 			w := e.watch(conn, e.h.TTL)
+			w.errorsAllowed = true // the connections die, and the machine may be slow
 			w.until("all names", func(ev *holdfast.Event) bool { return ev.Type == holdfast.EventReady })
-			w.errorsAllowed = true // the connections are dead
 			conn.Forget()
 			x := e.lock(a, "x")
 			w.until("a grant", func(ev *holdfast.Event) bool { return granted(ev, x.Token()) })

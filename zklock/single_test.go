@@ -17,7 +17,8 @@ import (
 )
 
 // openSingle opens a session of protocol Single through a proxy of its own.
-func openSingle(t *testing.T, server *testenv.ZooKeeperServer) (driver.Session, *zklock.Backend, *testenv.TCPProxy) {
+func openSingle(t *testing.T, server *testenv.ZooKeeperServer, ttl time.Duration) (
+	driver.Session, *zklock.Backend, *testenv.TCPProxy) {
 	t.Helper()
 	proxy := testenv.Proxy(t, server.Addr)
 	cfg := on(proxy.Addr)
@@ -25,7 +26,7 @@ func openSingle(t *testing.T, server *testenv.ZooKeeperServer) (driver.Session, 
 	p := &peer{Backend: backend(t, cfg), t: t}
 	var s driver.Session
 	must(t, "Open", answered(t, func(ctx context.Context) (err error) {
-		s, err = p.Open(ctx, driver.SessionConfig{ID: "s", TTL: 5 * time.Second})
+		s, err = p.Open(ctx, driver.SessionConfig{ID: "s", TTL: ttl})
 		return err
 	}))
 	t.Cleanup(func() {
@@ -93,11 +94,11 @@ func mustRenew(t *testing.T, s driver.Session, h driver.Hold) (changes []driver.
 }
 
 func TestSingle(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, longSessions)
 
 	t.Run("one holder", func(t *testing.T) {
-		a, _, _ := openSingle(t, server)
-		b, backend, _ := openSingle(t, server)
+		a, _, _ := openSingle(t, server, longTTL)
+		b, backend, _ := openSingle(t, server, longTTL)
 		h := mustGet(t, a, mutexRequest("x"))
 		r := mutexRequest("x")
 		reply, err := b.Acquire(within(t), r)
@@ -143,8 +144,8 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("lost answers", func(t *testing.T) {
-		a, _, proxy := openSingle(t, server)
-		b, backend, _ := openSingle(t, server)
+		a, _, proxy := openSingle(t, server, longTTL)
+		b, backend, _ := openSingle(t, server, longTTL)
 		// Creates the folder.
 		if err := a.Release(within(t), mustGet(t, a, mutexRequest("y")), 0); err != nil {
 			t.Fatal(err)
@@ -191,15 +192,16 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("lapse", func(t *testing.T) {
-		a, _, _ := openSingle(t, server)
-		b, _, _ := openSingle(t, server)
+		a, _, _ := openSingle(t, server, 5*time.Second)
+		b, _, _ := openSingle(t, server, longTTL)
 		h := mustGet(t, a, mutexRequest("z")) // and not renewed
 		time.Sleep(time.Second)
 		r := mutexRequest("z")
-		reply, err := b.Acquire(within(t), r)
-		if err != nil || reply.Token != 0 {
-			t.Fatalf("%+v, %v", reply, err)
-		}
+		var reply driver.Reply
+		must(t, "Acquire", answered(t, func(ctx context.Context) (err error) {
+			reply, err = b.Acquire(ctx, r)
+			return err
+		}))
 		if token := awaitGrant(t, b, r, reply); token <= h.Token {
 			t.Errorf("token %d after %d", token, h.Token)
 		}
@@ -209,8 +211,8 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("adopt", func(t *testing.T) {
-		a, _, _ := openSingle(t, server)
-		b, backend, _ := openSingle(t, server)
+		a, _, _ := openSingle(t, server, longTTL)
+		b, backend, _ := openSingle(t, server, longTTL)
 		h := mustGet(t, a, mutexRequest("w"))
 		for range 2 {
 			if err := b.Adopt(within(t), h, "adopted-1", "theirs"); err != nil {
@@ -234,7 +236,7 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("names", func(t *testing.T) {
-		a, backend, _ := openSingle(t, server)
+		a, backend, _ := openSingle(t, server, longTTL)
 		names := []string{"a", "a/b", "/", "//", "a/", "/a", ".", "..", "%", "%2F", "a%2Fb", "é", "🔒", "\x00", "locks"}
 		for _, n := range names {
 			mustGet(t, a, mutexRequest(n))
@@ -254,7 +256,7 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("mutexes only", func(t *testing.T) {
-		a, backend, _ := openSingle(t, server)
+		a, backend, _ := openSingle(t, server, longTTL)
 		reader, permits, keeps := mutexRequest("m"), mutexRequest("m"), mutexRequest("m")
 		reader.Mode = driver.Shared
 		permits.Mode, permits.Limit = driver.Permits, 2

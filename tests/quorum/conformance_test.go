@@ -1,11 +1,15 @@
 package quorum_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 func TestConformance(t *testing.T) {
@@ -53,6 +57,7 @@ func harness(g *group) drivertest.Harness {
 			"OOM":        refuse("maxmemory"),
 		},
 		Forger: g.forger(),
+		Placed: g.placed(),
 		// At all servers: a minority of them blocks no lock, see TestOneDamaged.
 		Damage: map[string]func(testing.TB, string){
 			"type": func(t testing.TB, name string) {
@@ -73,5 +78,30 @@ func harness(g *group) drivertest.Harness {
 				g.servers[3].Restart(false)
 			}
 		},
+	}
+}
+
+// placed returns drivertest.Harness.Placed. A server in quarantine gives no places.
+func (g *group) placed() func(t testing.TB, name, id string) {
+	members := make([]*redislock.Member, len(g.servers))
+	for i := range members {
+		members[i] = member(g.t, g, i)
+	}
+	return func(t testing.TB, name, id string) {
+		t.Helper()
+		is := func(h driver.Holder) bool { return h.ID == id }
+		for i, m := range members {
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+				r, err := m.Inspect(within(t), name)
+				var newborn *redislock.Newborn
+				if errors.As(err, &newborn) || slices.ContainsFunc(r.Waiters, is) || slices.ContainsFunc(r.Holders, is) ||
+					len(r.Waiters) == driver.MaxWaiters { // the list ends there
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("server %d has no place of %s: %+v, %v", i+1, id, r, err)
+				}
+			}
+		}
 	}
 }
