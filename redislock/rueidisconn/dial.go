@@ -59,8 +59,8 @@ const (
 //
 // Errors: ErrInvalid if the URL or one of its files is invalid. ErrRefused if the server refuses
 // the credentials, if either side refuses the other's certificate, if the sentinels do not know the
-// master, or if the server does not fit the scheme. ErrUnavailable or ErrUncertain if the server
-// cannot be reached. No error shows a password.
+// master, or if the server does not fit the scheme. ErrUnavailable if the server cannot be reached, or
+// is no Redis. No error shows a password.
 func Dial(rawURL string) (redislock.Conn, error) { return DialVia(rawURL, nil) }
 
 // DialVia is Dial with every connection made by dial, including those to servers that sentinels or
@@ -103,7 +103,11 @@ func dialWith(set settings, dial Dialer) (redislock.Conn, error) {
 		if !opt.ForceSingleClient {
 			c.mode = rueidis.ClientModeCluster
 		}
-		return nil, fmt.Errorf("%s: %w", where, c.wrap(err))
+		if said := c.wrap(err); !errors.Is(said, driver.ErrUncertain) {
+			return nil, fmt.Errorf("%s: %w", where, said)
+		}
+		// No request has been sent, so nothing is uncertain.
+		return nil, fmt.Errorf("%s: %w: %w", where, driver.ErrUnavailable, err)
 	}
 	c := newConn(client, true)
 	c.connections, c.watchers, c.ioTimeout = l, watchersOf(opt), opt.ConnWriteTimeout

@@ -2,6 +2,8 @@ package rueidisconn
 
 import (
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,6 +115,32 @@ func TestRefusalsShowTheURL(t *testing.T) {
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), `"`+want+`"`) ||
 			strings.Contains(err.Error(), "s3") {
 			t.Errorf("%q: %v; want %q in it", url, err, want)
+		}
+	}
+}
+
+// TestNoRedis: the server is another program. Nothing was asked of it, so no outcome is unknown.
+func TestNoRedis(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("SSH-2.0-Other\r\n"))
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	addr := l.Addr().String()
+	for _, url := range []string{"redis://" + addr, "redis+sentinel://" + addr + "/m", "redis+cluster://" + addr} {
+		if _, err := Dial(url); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain) {
+			t.Errorf("%s: %v; want ErrUnavailable", url, err)
 		}
 	}
 }
