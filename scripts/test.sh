@@ -6,7 +6,8 @@
 # shellcheck disable=SC2086 # some variables are lists of words
 set -eu
 cd "$(dirname "$0")/.."
-export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+# Without the paths of this checkout, so that all checkouts share the build cache.
+export GOFLAGS="${GOFLAGS:-} -buildvcs=false -trimpath"
 # The race detector leaves out SQLite, which is C translated to Go: with it SQLite takes eight times
 # as long. This one package has no generic code and no locks of its own, so the detector sees
 # everything else. A package with generic code must not be left out: the linker keeps one copy of
