@@ -282,9 +282,8 @@ func TestSingle(t *testing.T) {
 	t.Run("clients", func(t *testing.T) {
 		var all sync.WaitGroup
 		inside, last := 0, uint64(0) // guarded by the lock alone: the race detector finds overlaps
-		patient := testenv.ZooKeeper(t, longSessions)
 		for range 6 {
-			b, err := zklock.New(zklock.Config{Servers: []string{patient.Addr}, Protocol: zklock.Single})
+			b, err := zklock.New(zklock.Config{Servers: []string{server.Addr}, Protocol: zklock.Single})
 			if err != nil {
 				t.Fatal(err)
 			}
