@@ -127,7 +127,7 @@ func WaitAtMost(d time.Duration) Option {
 // starve. Poll is for callers who must not leave anything at the store while they wait.
 func Poll(every time.Duration, tries int) Option {
 	return func(o *options) {
-		if o.every, o.tries = every, tries; every <= 0 || tries < 1 {
+		if o.every, o.tries = min(every, forever/(2*pollMost)), tries; every <= 0 || tries < 1 {
 			o.refuse("Poll(%v, %d): both must be positive", every, tries)
 		}
 	}
