@@ -79,7 +79,8 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 			held[i] = nil
 		}
 	}
-	done := false
+	some := func(of []*Lease) bool { return slices.ContainsFunc(of, func(l *Lease) bool { return l != nil }) }
+	gaveBackSoon, done := false, false
 	defer func() {
 		if !done { // an Observer has panicked, or ended the goroutine
 			releaseAll()
@@ -107,10 +108,13 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 		switch {
 		case !wait:
 			l, err = k.take(ctx, "try lock", false)
-		case !slices.ContainsFunc(held, func(l *Lease) bool { return l != nil }):
+		case !some(held):
 			l, err = k.take(ctx, "lock", true)
+		case some(held[next+1:]) && !gaveBackSoon: // calls may wait for each other
+			l, err = k.takeWhileHolding(ctx, k.patience()/16, releaseAll)
+			gaveBackSoon = !some(held)
 		default:
-			l, err = k.takeWhileHolding(ctx, releaseAll)
+			l, err = k.takeWhileHolding(ctx, k.patience(), releaseAll)
 		}
 		if err != nil {
 			return nil, err
@@ -123,11 +127,19 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 	return m, nil
 }
 
-// takeWhileHolding takes k while other parts are held. If that takes long, it calls giveBackAll,
-// which releases them, and goes on waiting: k keeps its place in the queue.
-func (k *lock) takeWhileHolding(ctx context.Context, giveBackAll func()) (*Lease, error) {
+// patience returns how long a call keeps other parts while it waits for k.
+//
+// Calls that take all parts in the order of their names do not wait for each other in a circle. A call that
+// has given back parts is out of order: it has a later part. It keeps that for a sixteenth of the patience,
+// and then waits in order. Otherwise one part that is held for long would put all calls for the same names
+// out of order, where each costs the others their whole patience, and each next call would find them so. But
+// a call does so only once: it may wait for others that have all that they want.
+func (k *lock) patience() time.Duration { return min(k.c.TTL()/10, time.Second) }
+
+// takeWhileHolding takes k while other parts are held. If that takes longer than patience, it calls
+// giveBackAll, which releases them, and goes on waiting: k keeps its place in the queue.
+func (k *lock) takeWhileHolding(ctx context.Context, patience time.Duration, giveBackAll func()) (*Lease, error) {
 	// Random, so that two calls in each other's way do not retry in step.
-	patience := min(k.c.TTL()/10, time.Second)
 	patience = patience/2 + rand.N(patience/2)
 	gaveBack := make(chan struct{})
 	t := time.AfterFunc(patience, func() { defer close(gaveBack); giveBackAll() })
