@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,5 +21,19 @@ func TestPollForever(t *testing.T) {
 		c := client(t, store, nil)
 		refused(t, context.DeadlineExceeded)(c.Mutex("x", holdfast.Poll(1<<63-1, 2)).Lock(ctx))
 		refused(t, context.DeadlineExceeded)(c.Mutex("x", holdfast.Poll(1<<61, 1<<62)).Lock(ctx))
+	})
+}
+
+// An option that is nil is reported, as one that is not allowed.
+func TestNilOption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		var none holdfast.Option
+		refused(t, holdfast.ErrInvalid)(c.Mutex("x", none, holdfast.Fair()).Lock(t.Context()))
+		refused(t, holdfast.ErrInvalid)(c.RWMutex("x", none).RLock(t.Context()))
+		refused(t, holdfast.ErrInvalid)(c.Election("x", none).Campaign(t.Context()))
+		if _, err := c.OnlyOne(t.Context(), "x", time.Hour, nil, none); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("OnlyOne: %v", err)
+		}
 	})
 }
