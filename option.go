@@ -153,7 +153,11 @@ func Label(key, value string) Option {
 // request makes the part of a lock that is the same for each attempt.
 func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Option) (driver.Request, options) {
 	var o options
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			o.refuse("option %d: it is nil", i)
+			continue
+		}
 		opt(&o)
 	}
 	r := driver.Request{
