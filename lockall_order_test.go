@@ -2,6 +2,8 @@ package holdfast_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -55,5 +57,42 @@ func TestLockAllAfterALongHold(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Calls for some of five names, at random, are not slower than one after the other.
+func TestLockAllOfSomeNames(t *testing.T) {
+	const seeds, callers, rounds, most = 8, 8, 20, 1000 // milliseconds
+	took := time.Duration(0)
+	for seed := range uint64(seeds) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			var all sync.WaitGroup
+			start := time.Now()
+			for i := range uint64(callers) {
+				c := client(t, store, nil)
+				r := rand.New(rand.NewPCG(seed, i))
+				all.Go(func() {
+					for range rounds {
+						var parts []holdfast.Part
+						for range 1 + r.IntN(4) {
+							parts = append(parts, c.Mutex(fmt.Sprint(r.IntN(5))))
+						}
+						m, err := holdfast.LockAll(t.Context(), parts...)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						time.Sleep(time.Duration(r.IntN(most)) * time.Millisecond)
+						_ = m.Release()
+					}
+				})
+			}
+			all.Wait()
+			took += time.Since(start)
+		})
+	}
+	if alone := seeds * callers * rounds * most / 2 * time.Millisecond; took > alone {
+		t.Errorf("%v; one after the other, they need %v", took, alone)
 	}
 }
