@@ -110,9 +110,14 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 			l, err = k.take(ctx, "try lock", false)
 		case !some(held):
 			l, err = k.take(ctx, "lock", true)
-		case some(held[next+1:]) && !gaveBackSoon: // calls may wait for each other
-			l, err = k.takeWhileHolding(ctx, k.patience()/16, releaseAll)
-			gaveBackSoon = !some(held)
+		case some(held[next+1:]): // out of order: calls may wait for each other
+			patience := k.patience()
+			if !gaveBackSoon {
+				patience /= 16
+			}
+			if l, err = k.takeWhileHolding(ctx, patience, releaseAll); !some(held) {
+				gaveBackSoon = !gaveBackSoon
+			}
 		default:
 			l, err = k.takeWhileHolding(ctx, k.patience(), releaseAll)
 		}
@@ -133,7 +138,7 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 // has given back parts is out of order: it has a later part. It keeps that for a sixteenth of the patience,
 // and then waits in order. Otherwise one part that is held for long would put all calls for the same names
 // out of order, where each costs the others their whole patience, and each next call would find them so. But
-// a call does so only once: it may wait for others that have all that they want.
+// every other time it keeps it for the whole patience: it may wait for others that have all that they want.
 func (k *lock) patience() time.Duration { return min(k.c.TTL()/10, time.Second) }
 
 // takeWhileHolding takes k while other parts are held. If that takes longer than patience, it calls
