@@ -80,7 +80,7 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 		}
 	}
 	some := func(of []*Lease) bool { return slices.ContainsFunc(of, func(l *Lease) bool { return l != nil }) }
-	gaveBackSoon, done := false, false
+	hurried, done := false, false
 	defer func() {
 		if !done { // an Observer has panicked, or ended the goroutine
 			releaseAll()
@@ -110,16 +110,15 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 			l, err = k.take(ctx, "try lock", false)
 		case !some(held):
 			l, err = k.take(ctx, "lock", true)
-		case some(held[next+1:]): // out of order: calls may wait for each other
-			patience := k.patience()
-			if !gaveBackSoon {
+		default:
+			outOfOrder, patience := some(held[next+1:]), k.patience()
+			if outOfOrder && !hurried {
 				patience /= 16
 			}
-			if l, err = k.takeWhileHolding(ctx, patience, releaseAll); !some(held) {
-				gaveBackSoon = !gaveBackSoon
+			l, err = k.takeWhileHolding(ctx, patience, releaseAll)
+			if outOfOrder && !some(held) { // it gave back
+				hurried = !hurried
 			}
-		default:
-			l, err = k.takeWhileHolding(ctx, k.patience(), releaseAll)
 		}
 		if err != nil {
 			return nil, err
@@ -134,11 +133,12 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 
 // patience returns how long a call keeps other parts while it waits for k.
 //
-// Calls that take all parts in the order of their names do not wait for each other in a circle. A call that
-// has given back parts is out of order: it has a later part. It keeps that for a sixteenth of the patience,
-// and then waits in order. Otherwise one part that is held for long would put all calls for the same names
-// out of order, where each costs the others their whole patience, and each next call would find them so. But
-// every other time it keeps it for the whole patience: it may wait for others that have all that they want.
+// Calls that take parts in the order of their names never wait for each other in a circle. A call that has
+// given back its parts keeps its place in one queue. It may get that part before earlier ones, and is then out
+// of order. Such a call gives back after a sixteenth of the patience. With the whole patience, one part that was
+// held for long would put all later calls out of order, and each would cost the others a patience. But every
+// other time such a call has the whole patience: otherwise a call for parts with long queues would never get
+// all of them.
 func (k *lock) patience() time.Duration { return min(k.c.TTL()/10, time.Second) }
 
 // takeWhileHolding takes k while other parts are held. If that takes longer than patience, it calls
