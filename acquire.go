@@ -114,6 +114,9 @@ func (l *Lease) discard() {
 	if shared != nil {
 		shared.releaseInBackground().awaitBriefly()
 	}
+	if prior != nil && errors.Is(prior, ErrLost) && l.outer == nil {
+		l.cancelRequest() // the store may still keep the name
+	}
 	if prior == nil && l.isOwn() {
 		if l.outer == nil && !l.passOn() {
 			l.cancelRequest()

@@ -117,7 +117,7 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 		a.l.c.noteAnswered(sent)
 		return
 	case errors.Is(err, driver.ErrSpent):
-		if errors.Is(err, ErrUncertain) {
+		if errors.Is(err, ErrUncertain) || a.l.unanswered { // an earlier exchange may still arrive
 			a.l.c.cancelInBackground(a.l.session, a.l.req.Name, a.l.req.ID, true)
 		}
 		a.restart(a.l.session)

@@ -324,6 +324,13 @@ func (l *Lease) cancelRequest() {
 // would hand the lock to it, and nobody would use that grant for a TTL.
 func (l *Lease) cancelPushed() { l.c.cancelInBackground(l.session, l.req.Name, l.req.ID, false) }
 
+// cancelLate cancels l's request, whose grant has ended, if an exchange about it may still arrive.
+func (l *Lease) cancelLate() {
+	if l.unanswered {
+		l.c.cancelInBackground(l.session, l.req.Name, l.req.ID, true)
+	}
+}
+
 // leftOpen reports whether the store may have done, or may still do, what failed with err.
 func leftOpen(err error) bool {
 	return err != nil && !final(err) && !errors.Is(err, ErrUnavailable)

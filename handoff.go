@@ -198,8 +198,10 @@ func (l *Lease) releaseOffer(ctx context.Context) error {
 	err := c.repeatChange(bctx, func() error { return l.releaseOnce(bctx) })
 	switch {
 	case err == nil:
+		l.cancelLate()
 		return nil
 	case driver.IsOver(err):
+		l.cancelLate()
 		return &Error{Op: "release", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
 	default:
 		l.releaseInBackground()

@@ -151,6 +151,7 @@ func (c *Client) apply(s *session, r *renewal, changes []driver.Change, end *ren
 	}
 	var gone []endedLease
 	var pushed []*Lease // those of gone, and of offers that are gone, that only a push had reported
+	var given []*Lease  // the offers that are gone
 	unknown := 0
 	c.mu.Lock()
 	if s.over() { // the answer proves nothing
@@ -205,6 +206,7 @@ func (c *Client) apply(s *session, r *renewal, changes []driver.Change, end *ren
 		switch states[len(leases)+len(waits)+i].State {
 		case driver.Gone:
 			c.endOffer(l)
+			given = append(given, l)
 			if l.pushed {
 				pushed = append(pushed, l)
 			}
@@ -219,6 +221,9 @@ func (c *Client) apply(s *session, r *renewal, changes []driver.Change, end *ren
 	c.mu.Unlock()
 	for _, l := range pushed {
 		l.cancelPushed()
+	}
+	for _, l := range given {
+		l.cancelLate()
 	}
 	c.cancelAndReport(gone)
 	return err

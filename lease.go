@@ -314,13 +314,13 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 	switch {
 	case err == nil:
 		l.recordRelease(sent)
-		if l.unanswered {
-			c.cancelInBackground(l.session, l.req.Name, l.req.ID, true)
-		}
+		l.cancelLate()
 		return nil
 	case errors.Is(err, driver.ErrTaken):
+		l.cancelLate()
 		return l.lostAtRelease(ReasonTaken)
 	case errors.Is(err, driver.ErrGone):
+		l.cancelLate()
 		return l.lostAtRelease(ReasonEnded)
 	case errors.Is(err, ErrClosed) && c.isOpen(): // the watcher has not noticed yet
 		return lost("release", &l.req, ReasonSession)

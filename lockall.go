@@ -79,7 +79,8 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 			held[i] = nil
 		}
 	}
-	done := false
+	some := func(of []*Lease) bool { return slices.ContainsFunc(of, func(l *Lease) bool { return l != nil }) }
+	hurried, done := false, false
 	defer func() {
 		if !done { // an Observer has panicked, or ended the goroutine
 			releaseAll()
@@ -107,10 +108,17 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 		switch {
 		case !wait:
 			l, err = k.take(ctx, "try lock", false)
-		case !slices.ContainsFunc(held, func(l *Lease) bool { return l != nil }):
+		case !some(held):
 			l, err = k.take(ctx, "lock", true)
 		default:
-			l, err = k.takeWhileHolding(ctx, releaseAll)
+			outOfOrder, patience := some(held[next+1:]), k.patience()
+			if outOfOrder && !hurried {
+				patience /= 16
+			}
+			l, err = k.takeWhileHolding(ctx, patience, releaseAll)
+			if outOfOrder && !some(held) { // it gave back
+				hurried = !hurried
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -123,11 +131,20 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 	return m, nil
 }
 
-// takeWhileHolding takes k while other parts are held. If that takes long, it calls giveBackAll,
-// which releases them, and goes on waiting: k keeps its place in the queue.
-func (k *lock) takeWhileHolding(ctx context.Context, giveBackAll func()) (*Lease, error) {
+// patience returns how long a call keeps other parts while it waits for k.
+//
+// Calls that take parts in the order of their names never wait for each other in a circle. A call that has
+// given back its parts keeps its place in one queue. It may get that part before earlier ones, and is then out
+// of order. Such a call gives back after a sixteenth of the patience. With the whole patience, one part that was
+// held for long would put all later calls out of order, and each would cost the others a patience. But every
+// other time such a call has the whole patience: otherwise a call for parts with long queues would never get
+// all of them.
+func (k *lock) patience() time.Duration { return min(k.c.TTL()/10, time.Second) }
+
+// takeWhileHolding takes k while other parts are held. If that takes longer than patience, it calls
+// giveBackAll, which releases them, and goes on waiting: k keeps its place in the queue.
+func (k *lock) takeWhileHolding(ctx context.Context, patience time.Duration, giveBackAll func()) (*Lease, error) {
 	// Random, so that two calls in each other's way do not retry in step.
-	patience := min(k.c.TTL()/10, time.Second)
 	patience = patience/2 + rand.N(patience/2)
 	gaveBack := make(chan struct{})
 	t := time.AfterFunc(patience, func() { defer close(gaveBack); giveBackAll() })

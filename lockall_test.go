@@ -303,3 +303,28 @@ func TestLockAllOfABackendByValue(t *testing.T) {
 		}
 	})
 }
+
+// The renewals of a part of LockAll are not answered, so it is lost while the call waits for another part.
+// The call takes it again, and does not wait until the store ends the lost lease.
+func TestLockAllTakesALostPartAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := &hooks{Backend: store}
+		h.renew = func(_ context.Context, _ []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+			_, _ = next()
+			return nil, driver.ErrUncertain
+		}
+		short, long := client(t, h, &holdfast.Config{TTL: 400 * time.Millisecond}), client(t, store, nil)
+		b := lock(t, client(t, store, nil), "b")
+		time.AfterFunc(450*time.Millisecond, func() { release(t, b) })
+		within(t, "LockAll", 450*time.Millisecond, 500*time.Millisecond, func() {
+			m, err := holdfast.LockAll(t.Context(), short.Mutex("a"), long.Mutex("b"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}

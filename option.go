@@ -127,7 +127,7 @@ func WaitAtMost(d time.Duration) Option {
 // starve. Poll is for callers who must not leave anything at the store while they wait.
 func Poll(every time.Duration, tries int) Option {
 	return func(o *options) {
-		if o.every, o.tries = every, tries; every <= 0 || tries < 1 {
+		if o.every, o.tries = min(every, forever/(2*pollMost)), tries; every <= 0 || tries < 1 {
 			o.refuse("Poll(%v, %d): both must be positive", every, tries)
 		}
 	}
@@ -153,7 +153,11 @@ func Label(key, value string) Option {
 // request makes the part of a lock that is the same for each attempt.
 func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Option) (driver.Request, options) {
 	var o options
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			o.refuse("option %d: it is nil", i)
+			continue
+		}
 		opt(&o)
 	}
 	r := driver.Request{
