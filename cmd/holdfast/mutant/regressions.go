@@ -116,6 +116,14 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"background.go", `	if unanswered {`, `	if unanswered && c == nil {`},
 		}}, "memlock", "TestConformance/R8"},
+	{Mutant{ID: "client-late-after-the-end", Bug: "a request that may still be under way is not cancelled after a loss or a hand-off",
+		Edits: []Edit{
+			{"background.go", `	if l.unanswered {`, `	if l.unanswered && l.c == nil {`},
+		}}, ".", "TestReleaseOfALossBeforeALateExchange"},
+	{Mutant{ID: "client-lockall-keeps-all", Bug: "calls of LockAll that are out of order cost each other their whole patience",
+		Edits: []Edit{
+			{"lockall.go", `outOfOrder && !hurried {`, `outOfOrder && wait == hurried && !wait {`},
+		}}, ".", "TestLockAllOfSomeNames"},
 	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once",
 		Edits: []Edit{
 			{"acquire.go", `	if !c.work.tryAdd() {
