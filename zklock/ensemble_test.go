@@ -127,7 +127,6 @@ func TestEnsemble(t *testing.T) {
 	}{
 		{"lagging follower", testLaggingFollower},
 		{"leader killed", testLeaderKilledDuringHold},
-		{"follower frozen", testFollowerFrozen},
 		{"follower cut off", testFollowerCutOff},
 	} {
 		until(t, "the ensemble is whole", e.Whole)
@@ -174,7 +173,8 @@ func testLeaderKilledDuringHold(t *testing.T, e *testenv.ZooKeeperEnsembleServer
 }
 
 // The follower that a holder is connected to freezes: the client changes servers in time.
-func testFollowerFrozen(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
+func TestTimedFollowerFrozen(t *testing.T) {
+	e := testenv.ZooKeeperEnsemble(t, 3, longSessions)
 	const ttl = 9 * time.Second // a third of it passes before the client changes servers
 	e.Leader()
 	follower := e.Followers()[0]

@@ -250,7 +250,7 @@ func TestZooKeeperStoppedHolder(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
 	b.env = append(b.env, "HOLDFAST_URL="+url+"?session=20s")
-	p := b.prepare("--store", url+"?session=2s", "run", "a", "--", "sh", "-c",
+	p := b.prepare("--store", url+"?session=5s", "run", "a", "--", "sh", "-c",
 		"echo $$ >$D/ready; while :; do sleep 0.05; done")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
