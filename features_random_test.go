@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// combos is calls of several clients that use every feature on one name.
-type combos struct {
+// features is calls of several clients that use every feature on one name.
+type features struct {
 	t     *testing.T
 	seed  uint64
 	store *memlock.Store
@@ -28,8 +28,8 @@ type combos struct {
 	broken bool // an operator has ended a grant: its holder learns that later
 }
 
-func newCombos(t *testing.T, seed uint64) *combos {
-	r := &combos{t: t, seed: seed, store: memlock.New(), inside: map[*Lease]bool{}, stop: make(chan struct{})}
+func newFeatures(t *testing.T, seed uint64) *features {
+	r := &features{t: t, seed: seed, store: memlock.New(), inside: map[*Lease]bool{}, stop: make(chan struct{})}
 	for i := range uint64(3) {
 		s := &lateStore{&faultyStore{Store: r.store, rng: rand.New(rand.NewPCG(seed, i))}, seed%2 == 0, r.stop}
 		c, err := newClient(t.Context(), s, &Config{TTL: faultyTTL}, func() time.Duration { return 0 })
@@ -42,7 +42,7 @@ func newCombos(t *testing.T, seed uint64) *combos {
 }
 
 // enter checks that l may be held beside the others. again: its token was used before it was handed off.
-func (r *combos) enter(l *Lease, again bool) {
+func (r *features) enter(l *Lease, again bool) {
 	mode, _ := l.grant()
 	reads := mode == driver.Shared
 	r.mu.Lock()
@@ -67,13 +67,13 @@ func (r *combos) enter(l *Lease, again bool) {
 	r.leases++
 }
 
-func (r *combos) leave(l *Lease) {
+func (r *features) leave(l *Lease) {
 	r.mu.Lock()
 	delete(r.inside, l)
 	r.mu.Unlock()
 }
 
-func (r *combos) round(u stickyUser) {
+func (r *features) round(u stickyUser) {
 	ctx, cancel := r.t.Context(), func() {}
 	if u.s.chance(4) {
 		ctx, cancel = context.WithTimeout(ctx, u.s.pause(40*time.Millisecond))
@@ -146,7 +146,7 @@ func (r *combos) round(u stickyUser) {
 	}
 }
 
-func (r *combos) finish(u stickyUser, l *Lease, depth int) {
+func (r *features) finish(u stickyUser, l *Lease, depth int) {
 	pause := func() {
 		if u.s.chance(2) {
 			time.Sleep(u.s.pause(5 * time.Millisecond))
@@ -219,7 +219,7 @@ func (r *combos) finish(u stickyUser, l *Lease, depth int) {
 	_ = l.Release()
 }
 
-func (r *combos) disturb() {
+func (r *features) disturb() {
 	rng := rand.New(rand.NewPCG(r.seed, 99))
 	for {
 		select {
@@ -263,7 +263,7 @@ func (r *combos) disturb() {
 	}
 }
 
-func (r *combos) checkLeft() {
+func (r *features) checkLeft() {
 	time.Sleep(12 * faultyTTL)
 	synctest.Wait()
 	if list, err := r.store.List(r.t.Context(), "", "", 10); err != nil || len(list) > 0 {
@@ -289,11 +289,11 @@ func (r *combos) checkLeft() {
 
 // Callers use every feature on one name, while stores fail, exchanges arrive late, sessions end and operators
 // interfere. They exclude each other, tokens grow, and nothing is left.
-func TestCombosAtRandom(t *testing.T) {
+func TestFeaturesAtRandom(t *testing.T) {
 	leases := 0
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
-			r := newCombos(t, seed)
+			r := newFeatures(t, seed)
 			var disturber, all sync.WaitGroup
 			disturber.Go(r.disturb)
 			for i := range 15 {
@@ -320,7 +320,7 @@ func TestCombosAtRandom(t *testing.T) {
 }
 
 // look asks for everything that can be looked at.
-func (r *combos) look(u stickyUser, rng *rand.Rand) {
+func (r *features) look(u stickyUser, rng *rand.Rand) {
 	_, _, _ = u.c.Held(), u.c.Wanted(), u.c.Health()
 	var all []*Lease
 	r.mu.Lock()
