@@ -213,11 +213,20 @@ func (w *row) runFuzz(out io.Writer) {
 		cmd := exec.Command("go", "test", "-vet=off", "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", each.String(),
 			f.dir)
 		cmd.Dir = f.module
-		if text, err := cmd.CombinedOutput(); err != nil {
+		if text, err := cmd.CombinedOutput(); err != nil && !ranOut(string(text)) {
 			w.failed = append(w.failed, f.name)
 			out.Write(text)
 		}
 	}
+}
+
+// ranOut reports whether a fuzz target failed only because its time was over: the workers of go test
+// may miss that moment on a busy machine (https://go.dev/issue/75804). A finding has other lines.
+func ranOut(text string) bool {
+	_, said, ok := strings.Cut(text, "--- FAIL: ")
+	_, said, _ = strings.Cut(said, "\n")
+	said, _, _ = strings.Cut(said, "\nFAIL\n")
+	return ok && strings.TrimSpace(said) == "context deadline exceeded"
 }
 
 const heading = "## Long runs\n"

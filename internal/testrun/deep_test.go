@@ -116,3 +116,18 @@ func TestDeep(t *testing.T) {
 		t.Error("no file: exit code 0")
 	}
 }
+
+// The end of a fuzz target's time is no finding.
+func TestRanOut(t *testing.T) {
+	const end = "fuzz: elapsed: 1s, execs: 26406 (24006/sec), new interesting: 0 (total: 1)\n" +
+		"--- FAIL: FuzzGood (1.11s)\n    context deadline exceeded\nFAIL\nexit status 1\nFAIL\texample/c\t1.122s\n"
+	for text, want := range map[string]bool{
+		end: true, "": false, "FAIL\texample/c [build failed]\n": false,
+		strings.Replace(end, "    context", "    --- FAIL: FuzzGood (0.00s)\n        c_test.go:4: context", 1):      false,
+		strings.Replace(end, "exceeded\n", "exceeded\n    Failing input written to testdata/fuzz/FuzzGood/77\n", 1): false,
+	} {
+		if got := ranOut(text); got != want {
+			t.Errorf("%v; want %v: %q", got, want, text)
+		}
+	}
+}
