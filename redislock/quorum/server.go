@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -271,7 +272,15 @@ func (p *endpoint) cancelPending(ctx context.Context, m member) {
 		}
 		var all sync.WaitGroup
 		for id, what := range pending {
-			all.Go(func() { _ = m.Cancel(ctx, what.name, id) }) // if it fails, the request expires
+			all.Go(func() {
+				const tries = 3 // the first may find that its connection was lost
+				for range tries {
+					if !undelivered(m.Cancel(ctx, what.name, id)) || !backoff.Sleep(ctx, grace) {
+						return
+					}
+				}
+				// The request expires.
+			})
 		}
 		all.Wait()
 	}
