@@ -163,14 +163,7 @@ func (r *features) finish(u stickyUser, l *Lease, depth int) {
 			r.leave(l) // the earlier holder does no more work
 			v := r.users[u.s.pick(3)]
 			if a, err := v.c.Resume(r.t.Context(), text); err == nil {
-				r.enter(a, true)
-				pause()
-				if depth < 3 {
-					r.finish(v, a, depth+1)
-				} else {
-					r.leave(a)
-					_ = a.Release()
-				}
+				r.takeOver(v, a, depth)
 			}
 		}
 	case 2, 3:
@@ -204,19 +197,26 @@ func (r *features) finish(u stickyUser, l *Lease, depth int) {
 			a, err := v.c.Adopt(ctx, text)
 			cancel()
 			if err == nil {
-				r.enter(a, true)
-				pause()
-				if depth < 3 {
-					r.finish(v, a, depth+1)
-				} else {
-					r.leave(a)
-					_ = a.Release()
-				}
+				r.takeOver(v, a, depth)
 			}
 		}
 	}
 	r.leave(l)
 	_ = l.Release()
+}
+
+// takeOver continues with a, which u has taken from another holder.
+func (r *features) takeOver(u stickyUser, a *Lease, depth int) {
+	r.enter(a, true)
+	if u.s.chance(2) {
+		time.Sleep(u.s.pause(5 * time.Millisecond))
+	}
+	if depth < 3 {
+		r.finish(u, a, depth+1)
+		return
+	}
+	r.leave(a)
+	_ = a.Release()
 }
 
 func (r *features) disturb() {
