@@ -263,30 +263,6 @@ func (r *features) disturb() {
 	}
 }
 
-func (r *features) checkLeft() {
-	time.Sleep(12 * faultyTTL)
-	synctest.Wait()
-	if list, err := r.store.List(r.t.Context(), "", "", 10); err != nil || len(list) > 0 {
-		r.t.Errorf("seed %d: %v; left at the store: %+v", r.seed, err, list)
-	}
-	for i, u := range r.users {
-		if !u.c.isOpen() {
-			continue
-		}
-		u.c.mu.Lock()
-		for _, k := range u.c.cohorts {
-			if !k.full || k.current != nil || k.asking || k.line.n > 0 {
-				r.t.Errorf("seed %d: client %d has the cohort %+v", r.seed, i, k)
-			}
-		}
-		if len(u.c.leases)+len(u.c.waits)+len(u.c.attempts)+len(u.c.offers)+len(u.c.readers) > 0 {
-			r.t.Errorf("seed %d: client %d has %d leases, %d places, %d calls, %d offers, %d readers", r.seed, i,
-				len(u.c.leases), len(u.c.waits), len(u.c.attempts), len(u.c.offers), len(u.c.readers))
-		}
-		u.c.mu.Unlock()
-	}
-}
-
 // Callers use every feature on one name, while stores fail, exchanges arrive late, sessions end and operators
 // interfere. They exclude each other, tokens grow, and nothing is left.
 func TestFeaturesAtRandom(t *testing.T) {
@@ -306,7 +282,8 @@ func TestFeaturesAtRandom(t *testing.T) {
 			all.Wait()
 			close(r.stop)
 			disturber.Wait()
-			r.checkLeft()
+			time.Sleep(12 * faultyTTL)
+			checkNothingLeft(t, seed, r.store, r.users)
 			for _, u := range r.users {
 				_ = u.c.Close(context.Background())
 				u.s.calls.Wait()

@@ -326,26 +326,27 @@ func (u stickyUser) grants() (ids []string) {
 	return ids
 }
 
-// checkLeft checks that neither the store nor a client has anything left, except what makes blocks large.
-func (r *stickyRun) checkLeft() {
-	time.Sleep(2*r.d + 12*faultyTTL)
+// checkNothingLeft checks that neither the store nor a client has anything left, except what makes blocks
+// large.
+func checkNothingLeft(t *testing.T, seed uint64, store *memlock.Store, users []stickyUser) {
+	t.Helper()
 	synctest.Wait()
-	if list, err := r.store.List(r.t.Context(), "", "", 10); err != nil || len(list) > 0 {
-		r.t.Errorf("seed %d: %v; left at the store: %+v", r.seed, err, list)
+	if list, err := store.List(t.Context(), "", "", 10); err != nil || len(list) > 0 {
+		t.Errorf("seed %d: %v; left at the store: %+v", seed, err, list)
 	}
-	for i, u := range r.users {
+	for i, u := range users {
 		if !u.c.isOpen() {
 			continue
 		}
 		u.c.mu.Lock()
 		for _, k := range u.c.cohorts {
 			if !k.full || k.current != nil || k.asking || k.line.n > 0 {
-				r.t.Errorf("seed %d: client %d has the cohort %+v", r.seed, i, k)
+				t.Errorf("seed %d: client %d has the cohort %+v", seed, i, k)
 			}
 		}
-		if len(u.c.leases) > 0 || len(u.c.waits) > 0 || len(u.c.attempts) > 0 {
-			r.t.Errorf("seed %d: client %d has %d leases, %d places, %d calls", r.seed, i, len(u.c.leases), len(u.c.waits),
-				len(u.c.attempts))
+		if len(u.c.leases)+len(u.c.waits)+len(u.c.attempts)+len(u.c.offers)+len(u.c.readers) > 0 {
+			t.Errorf("seed %d: client %d has %d leases, %d places, %d calls, %d offers, %d readers", seed, i,
+				len(u.c.leases), len(u.c.waits), len(u.c.attempts), len(u.c.offers), len(u.c.readers))
 		}
 		u.c.mu.Unlock()
 	}
@@ -373,7 +374,8 @@ func TestStickyWithFaults(t *testing.T) {
 			close(stop)
 			disturber.Wait()
 			if r.d < time.Hour {
-				r.checkLeft()
+				time.Sleep(2*r.d + 12*faultyTTL)
+				checkNothingLeft(t, seed, r.store, r.users)
 			}
 			for _, u := range r.users {
 				_ = u.c.Close(context.Background()) // a session may be over
