@@ -192,8 +192,10 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("lapse", func(t *testing.T) {
-		a, _, _ := openSingle(t, server, 5*time.Second)
+		const ttl = 5 * time.Second
+		a, _, _ := openSingle(t, server, ttl)
 		b, _, _ := openSingle(t, server, longTTL)
+		asked := time.Now()
 		h := mustGet(t, a, mutexRequest("z")) // and not renewed
 		time.Sleep(time.Second)
 		r := mutexRequest("z")
@@ -204,6 +206,9 @@ func TestSingle(t *testing.T) {
 		}))
 		if token := awaitGrant(t, b, r, reply); token <= h.Token {
 			t.Errorf("token %d after %d", token, h.Token)
+		}
+		if d := time.Since(asked); d < ttl {
+			t.Errorf("granted to another after %v; the lease is %v", d, ttl)
 		}
 		if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrTaken) && !errors.Is(err, driver.ErrGone) {
 			t.Errorf("release of an expired grant: %v", err)
