@@ -64,6 +64,7 @@ func (call attempt) get() (*Holder, error) {
 		l.c.giveWay(call.limited, l, idle)
 		return call.ask()
 	}
+	call.o.reportWaits()
 	holder, err := m.waitInLine()
 	switch {
 	case err != nil || m.turn.passed:

@@ -147,7 +147,9 @@ func (a *attempt) next(sent time.Duration, reply driver.Reply, err error) (held 
 		return a.granted(reply.Token, sent-reply.Stale)
 	case !a.mayWait:
 		return false, ErrHeld
-	case a.o.every > 0:
+	}
+	a.o.reportWaits()
+	if a.o.every > 0 {
 		return false, a.poll()
 	}
 	a.reportWaiting(reply.Ahead, true)

@@ -111,11 +111,8 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 		case !some(held):
 			l, err = k.take(ctx, "lock", true)
 		default:
-			outOfOrder, patience := some(held[next+1:]), k.patience()
-			if outOfOrder && !hurried {
-				patience /= 16
-			}
-			l, err = k.takeWhileHolding(ctx, patience, releaseAll)
+			outOfOrder := some(held[next+1:])
+			l, err = k.takeWhileHolding(ctx, outOfOrder && !hurried, releaseAll)
 			if outOfOrder && !some(held) { // it gave back
 				hurried = !hurried
 			}
@@ -131,28 +128,35 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 	return m, nil
 }
 
-// patience returns how long a call keeps other parts while it waits for k.
+// takeWhileHolding takes k while other parts are held. If that takes longer than the patience, it calls
+// giveBackAll, which releases them, and goes on waiting: k keeps its place in the queue.
 //
 // Calls that take parts in the order of their names never wait for each other in a circle. A call that has
 // given back its parts keeps its place in one queue. It may get that part before earlier ones, and is then out
-// of order. Such a call gives back after a sixteenth of the patience. With the whole patience, one part that was
-// held for long would put all later calls out of order, and each would cost the others a patience. But every
-// other time such a call has the whole patience: otherwise a call for parts with long queues would never get
-// all of them.
-func (k *lock) patience() time.Duration { return min(k.c.TTL()/10, time.Second) }
-
-// takeWhileHolding takes k while other parts are held. If that takes longer than patience, it calls
-// giveBackAll, which releases them, and goes on waiting: k keeps its place in the queue.
-func (k *lock) takeWhileHolding(ctx context.Context, patience time.Duration, giveBackAll func()) (*Lease, error) {
+// of order. Such a call is to hurry: if k is not free, it gives back after a sixteenth of the patience. With the
+// whole patience, one part that was held for long would put all later calls out of order, and each would cost
+// the others a patience. But every other time such a call has the whole patience: otherwise a call for parts
+// with long queues would never get all of them. And it always has the whole patience for the first exchange,
+// which gets k if it is free.
+func (k *lock) takeWhileHolding(ctx context.Context, hurry bool, giveBackAll func()) (*Lease, error) {
+	patience := min(k.c.TTL()/10, time.Second)
 	// Random, so that two calls in each other's way do not retry in step.
-	patience = patience/2 + rand.N(patience/2)
+	spread := func(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
+	end := time.Now().Add(spread(patience))
 	gaveBack := make(chan struct{})
-	t := time.AfterFunc(patience, func() { defer close(gaveBack); giveBackAll() })
+	t := time.AfterFunc(time.Until(end), func() { defer close(gaveBack); giveBackAll() })
 	defer func() { // also if an Observer panics
+		k.opt.waits = nil
 		if !t.Stop() {
 			<-gaveBack
 		}
 	}()
+	k.opt.waits = func() {
+		if hurry && t.Stop() {
+			t.Reset(min(spread(patience/16), time.Until(end)))
+		}
+		hurry = false
+	}
 	return k.take(ctx, "lock", true)
 }
 

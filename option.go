@@ -27,11 +27,19 @@ type options struct {
 	retryFailed bool
 	fair        bool
 	sticky      time.Duration
+
+	waits func() // not nil in LockAll: called when the lock turns out not to be free, perhaps again
 }
 
 func (o *options) refuse(format string, args ...any) {
 	if o.err == nil {
 		o.err = fmt.Errorf("%w "+format, append([]any{ErrInvalid}, args...)...)
+	}
+}
+
+func (o *options) reportWaits() {
+	if o.waits != nil {
+		o.waits()
 	}
 }
 

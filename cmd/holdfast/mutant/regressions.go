@@ -122,7 +122,7 @@ var AllRegressions = []Regression{
 		}}, ".", "TestReleaseOfALossBeforeALateExchange"},
 	{Mutant{ID: "client-lockall-keeps-all", Bug: "calls of LockAll that are out of order cost each other their whole patience",
 		Edits: []Edit{
-			{"lockall.go", `outOfOrder && !hurried {`, `false {`},
+			{"lockall.go", `outOfOrder && !hurried`, `false`},
 		}}, ".", "TestLockAllOfSomeNames"},
 	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once",
 		Edits: []Edit{
