@@ -54,7 +54,53 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 				}
 			}()
 		default:
-			p.addPending(req.Name, req.ID, s.expiry())
+			p.addPending(req.ID, pendingCancel{name: req.Name, until: s.expiry(), keeps: true})
 		}
 	})
+}
+
+// spared is a request whose release keeps the name.
+type spared struct {
+	cancelled bool // a Cancel was put off
+}
+
+// spare puts off a Cancel of a request whose release keeps the name for d: until then, or until every grant
+// of it has expired. A caller whose first exchange was not answered cancels the request after its release,
+// because that exchange may still arrive. A server that has missed the release still has the grant, and with
+// it the minimum hold. The late exchange gets nothing before that is over.
+func (s *session) spare(name, id string, d time.Duration) {
+	k := new(spared)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spared[id] = k
+	time.AfterFunc(min(d+askLimit, 2*s.ttl), func() { // an exchange of before may have brought a grant later
+		s.mu.Lock()
+		last := s.spared[id] == k
+		if last {
+			delete(s.spared, id)
+		}
+		cancel := last && k.cancelled
+		s.mu.Unlock()
+		if cancel {
+			s.cancelAll(name, id, func(error) {})
+		}
+	})
+}
+
+// spares reports whether a Cancel of the request is put off, and notes it.
+func (s *session) spares(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.spared[id]
+	if k != nil {
+		k.cancelled = true
+	}
+	return k != nil
+}
+
+// spareNoMore is for a release that found the grant ended, and keeps nothing.
+func (s *session) spareNoMore(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.spared, id)
 }

@@ -32,15 +32,19 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	}
 	propose := max(s.clock.propose(), h.Token+block)
 	var others []*endpoint // that have not granted r, but shall keep the name
+	left := keep           // for how long the name is kept
 	if r != nil && (keep > 0 || r.driver.MinHold > 0) {
 		r.mu.Lock()
-		r.keeps = true
+		r.keeps, left = true, max(keep, r.minimum(s.clock.now()))
 		for i, p := range s.endpoints {
 			if vote := &r.votes[i]; vote.state != granted {
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
 		}
 		r.mu.Unlock()
+	}
+	if left > 0 {
+		s.spare(h.Name, h.ID, left)
 	}
 	k := keeping{r: r, propose: propose, pause: backoff.Pause{First: redial, Most: time.Second}}
 	settled, done := make(chan struct{}), false
@@ -58,11 +62,14 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		})
 	})
 	done = err == nil
+	if driver.IsOver(err) { // a grant that had ended keeps nothing
+		s.spareNoMore(h.ID)
+	}
 	now := s.clock.now()
 	k.until, k.end = now+keep, now+s.b.quarantine+s.ttl // one may just have restarted
 	close(settled)
 	for _, p := range others {
-		if driver.IsOver(err) { // a grant that had ended keeps nothing
+		if driver.IsOver(err) {
 			s.cancelOne(p, h.Name, h.ID, func(error) {})
 			continue
 		}
@@ -124,7 +131,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			case r.isKept():
 				missed(p)
 			default:
-				p.addPending(h.Name, h.ID, s.expiry())
+				p.addPending(h.ID, s.pending(h.Name))
 			}
 			s.passed(r, p)
 			answers <- err
@@ -216,34 +223,45 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 	return driver.ErrGone
 }
 
-// Cancel cancels the request at every server. It returns when a majority has done it.
+// Cancel cancels the request at every server. It returns when a majority has done it. If the release of
+// the request keeps the name, it is done when that is over; see spare.
 func (s *session) Cancel(ctx context.Context, name, id string) error {
 	if r := s.find(id); r != nil {
 		s.drop(r)
 	}
-	if s.isClosed() {
+	if s.isClosed() || s.spares(id) {
 		return nil // Close has given everything back
 	}
 	answers := make(chan error, len(s.endpoints))
-	for _, p := range s.endpoints {
-		s.cancelOne(p, name, id, func(err error) { answers <- err })
-	}
+	s.cancelAll(name, id, func(err error) { answers <- err })
 	return s.sum(ctx, answers, len(s.endpoints), false)
+}
+
+// cancelAll cancels a request at every server.
+func (s *session) cancelAll(name, id string, done func(error)) {
+	for _, p := range s.endpoints {
+		s.cancelOne(p, name, id, done)
+	}
 }
 
 // cancelOne cancels a request at one server. A server that does not receive it now gets it later.
 func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
-	s.cancelUntil(p, id, pendingCancel{name, s.expiry()}, done)
+	s.cancelUntil(p, id, s.pending(name), done)
 }
 
 // cancelUntil is cancelOne for a cancellation that is pointless after some time.
 func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done func(error)) {
-	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, what.name, id) }, func(err error) {
+	s.at(p, func(ctx context.Context, m member) error { return what.send(ctx, m, id) }, func(err error) {
 		if undelivered(err) {
-			p.addPending(what.name, id, what.until)
+			p.addPending(id, what)
 		}
 		done(err)
 	})
+}
+
+// pending returns the cancellation of a request that has just ended.
+func (s *session) pending(name string) pendingCancel {
+	return pendingCancel{name: name, until: s.expiry()}
 }
 
 // expiry returns when everything that a request has now at a server has expired there.

@@ -145,6 +145,16 @@ type endpoint struct {
 type pendingCancel struct {
 	name  string
 	until time.Time // when it expires there
+	keeps bool      // its release keeps the name: a grant that has missed the release stays
+}
+
+// send cancels the request at the server of m.
+func (c pendingCancel) send(ctx context.Context, m member, id string) error {
+	if c.keeps {
+		_, err := m.Withdraw(ctx, c.name, id, 0) // its place only
+		return err
+	}
+	return m.Cancel(ctx, c.name, id)
 }
 
 const (
@@ -233,15 +243,15 @@ func (p *endpoint) tries() bool {
 	return false
 }
 
-// addPending records that the server must still receive a cancellation, before that time.
-func (p *endpoint) addPending(name, id string, until time.Time) {
+// addPending records that the server must still receive a cancellation.
+func (p *endpoint) addPending(id string, what pendingCancel) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pendingCancels == nil {
 		p.pendingCancels = map[string]pendingCancel{}
 	}
 	if len(p.pendingCancels) < mostPending {
-		p.pendingCancels[id] = pendingCancel{name, until}
+		p.pendingCancels[id] = what
 	}
 }
 
@@ -263,26 +273,29 @@ func (p *endpoint) takePending() map[string]pendingCancel {
 	return some
 }
 
-// cancelPending sends all pending cancellations: the session m may not know these requests any more.
+// cancelPending sends all pending cancellations: the session m may not know these requests any more. It
+// stops when the server takes none of several: the requests then expire.
 func (p *endpoint) cancelPending(ctx context.Context, m member) {
-	for ctx.Err() == nil {
+	for taken := true; taken && ctx.Err() == nil; {
 		pending := p.takePending()
 		if len(pending) == 0 {
 			return
 		}
+		var some atomic.Bool
 		var all sync.WaitGroup
 		for id, what := range pending {
 			all.Go(func() {
-				const tries = 3 // the first may find that its connection was lost
-				for range tries {
-					if !undelivered(m.Cancel(ctx, what.name, id)) || !backoff.Sleep(ctx, grace) {
+				const repeats = 2 // the first try may find that its connection was lost
+				for try := 0; undelivered(what.send(ctx, m, id)); try++ {
+					if try == repeats || !backoff.Sleep(ctx, grace) {
 						return
 					}
 				}
-				// The request expires.
+				some.Store(true)
 			})
 		}
 		all.Wait()
+		taken = some.Load()
 	}
 }
 

@@ -32,6 +32,7 @@ type session struct {
 
 	mu       sync.Mutex
 	requests map[string]*request
+	spared   map[string]*spared // by the ID of the request
 	closed   bool
 	streak   map[string]int8 // of contended names, see fastpath.go
 	pace     time.Duration   // how long a majority takes
@@ -72,7 +73,7 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 // newSession returns a session that has not joined any server.
 func newSession(b *Backend, cfg driver.SessionConfig) *session {
 	s := &session{jobs: make(chan func()), b: b, cfg: cfg, ttl: cfg.TTL.Truncate(time.Microsecond),
-		requests: map[string]*request{}, streak: map[string]int8{},
+		requests: map[string]*request{}, spared: map[string]*spared{}, streak: map[string]int8{},
 		clock: newClock(len(b.servers), redislock.Lead(b.quarantine))}
 	s.life, s.end = context.WithCancel(context.Background())
 	for i, srv := range b.servers {
@@ -372,7 +373,9 @@ func (s *session) closeAt(ctx context.Context, p *endpoint) error {
 	case <-idle:
 	case <-ctx.Done():
 	}
-	p.cancelPending(ctx, m)
+	part, cancel := context.WithTimeout(ctx, askLimit/2) // the rest is for the session itself
+	defer cancel()
+	p.cancelPending(part, m)
 	return m.Close(ctx)
 }
 
