@@ -271,7 +271,9 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		defer r.mu.Unlock()
 		switch {
 		case r.over && err != nil:
-			p.addPending(req.ID, s.pending(req.Name))
+			if !r.keeps { // otherwise the release takes care of it
+				p.addPending(req.Name, req.ID, s.expiry())
+			}
 			return
 		case r.over && r.votes[p.index].passing: // it must not be ended before the release is answered
 			r.votes[p.index].stray = reply.Token != 0 || reply.Wake != nil

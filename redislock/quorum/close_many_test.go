@@ -3,11 +3,13 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // refusing is a server that nothing reaches: each connection is refused at once.
@@ -28,7 +30,7 @@ func TestCloseBesideServersThatRefuse(t *testing.T) {
 					here := member(refusing{p.at()})
 					p.here.Store(&here)
 					for i := range 1000 {
-						p.addPending(fmt.Sprint(i), s.pending("x"))
+						p.addPending("x", fmt.Sprint(i), s.expiry())
 					}
 				}
 				began := time.Now()
@@ -41,4 +43,37 @@ func TestCloseBesideServersThatRefuse(t *testing.T) {
 			})
 		})
 	}
+}
+
+// remote is a server whose answers take 20 ms.
+type remote struct {
+	member
+	taken atomic.Int32
+}
+
+func (m *remote) Cancel(ctx context.Context, _, _ string) error {
+	if !backoff.Sleep(ctx, 20*time.Millisecond) {
+		return driver.ErrUncertain
+	}
+	m.taken.Add(1)
+	return nil
+}
+
+// TestCloseBesideAFarServer: a server 20 ms away has missed as many cancellations as the session
+// remembers, and takes all of them.
+func TestCloseBesideAFarServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := simulated(3)
+		p := s.endpoints[2]
+		m := &remote{member: p.at()}
+		put(p, m)
+		for i := range mostPending {
+			p.addPending("x", fmt.Sprint(i), s.expiry())
+		}
+		_ = s.Close(context.Background())
+		_ = s.b.Close()
+		if n := m.taken.Load(); n != mostPending {
+			t.Errorf("%d of %d cancellations", n, mostPending)
+		}
+	})
 }

@@ -2,6 +2,8 @@ package quorum
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -44,6 +46,7 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 	}, func(err error) {
 		switch {
 		case !undelivered(err):
+			s.keptAt(req.ID, p.index)
 		case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:
 			go func() {
 				defer s.bg.Done()
@@ -54,53 +57,79 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 				}
 			}()
 		default:
-			p.addPending(req.ID, pendingCancel{name: req.Name, until: s.expiry(), keeps: true})
+			p.addPending(req.Name, req.ID, s.expiry())
 		}
 	})
 }
 
-// spared is a request whose release keeps the name.
-type spared struct {
-	cancelled bool // a Cancel was put off
+// keptName is a request whose release keeps the name.
+type keptName struct {
+	until    time.Time // when its grant has expired at every server
+	released bool      // by so many servers that the release was successful
+	done     []bool    // which servers keep the name, or have nothing to keep it
 }
 
-// spare puts off a Cancel of a request whose release keeps the name for d: until then, or until every grant
-// of it has expired. A caller whose first exchange was not answered cancels the request after its release,
-// because that exchange may still arrive. A server that has missed the release still has the grant, and with
-// it the minimum hold. The late exchange gets nothing before that is over.
-func (s *session) spare(name, id string, d time.Duration) {
-	k := new(spared)
+// keepsName begins a release that keeps the name. As long as a server has not done it, Cancel spares that
+// server. A caller whose first exchange was not answered cancels the request after its release, because
+// that exchange may still arrive. But a server that has missed the release has the grant, and with it the
+// minimum hold.
+func (s *session) keepsName(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.spared[id] = k
-	time.AfterFunc(min(d+askLimit, 2*s.ttl), func() { // an exchange of before may have brought a grant later
-		s.mu.Lock()
-		last := s.spared[id] == k
-		if last {
-			delete(s.spared, id)
-		}
-		cancel := last && k.cancelled
-		s.mu.Unlock()
-		if cancel {
-			s.cancelAll(name, id, func(error) {})
-		}
-	})
-}
-
-// spares reports whether a Cancel of the request is put off, and notes it.
-func (s *session) spares(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.spared[id]
-	if k != nil {
-		k.cancelled = true
+	if s.keptNames[id] != nil || s.closed {
+		return
 	}
-	return k != nil
+	if len(s.keptNames) >= mostKeeps {
+		maps.DeleteFunc(s.keptNames, func(_ string, k *keptName) bool { return !time.Now().Before(k.until) })
+	}
+	if len(s.keptNames) < mostKeeps {
+		s.keptNames[id] = &keptName{until: s.expiry(), done: make([]bool, len(s.endpoints))}
+	}
 }
 
-// spareNoMore is for a release that found the grant ended, and keeps nothing.
-func (s *session) spareNoMore(id string) {
+// keptAt records that server i has done the release, or has nothing to keep the name. The other servers
+// need not be spared if all have.
+func (s *session) keptAt(id string, i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.spared, id)
+	if k := s.keptNames[id]; k != nil {
+		if k.done[i] = true; !slices.Contains(k.done, false) {
+			delete(s.keptNames, id)
+		}
+	}
+}
+
+// releasedName records how a release that keeps the name has ended. own: this session knew the grant, so
+// ErrGone does not say that an earlier try has released it.
+func (s *session) releasedName(id string, own bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keptNames[id]
+	switch {
+	case k == nil:
+	case err == nil:
+		k.released = true
+	case own && driver.IsOver(err): // a grant that had ended keeps nothing
+		delete(s.keptNames, id)
+	}
+}
+
+// spares returns whether a Cancel of the request spares each server, or nil.
+func (s *session) spares(id string) []bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keptNames[id]
+	if k == nil || !time.Now().Before(k.until) {
+		return nil
+	}
+	spare, done := make([]bool, len(k.done)), 0
+	for i := range spare {
+		if spare[i] = !k.done[i]; k.done[i] {
+			done++
+		}
+	}
+	if !k.released && done < s.b.need() {
+		return nil
+	}
+	return spare
 }

@@ -32,10 +32,13 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	}
 	propose := max(s.clock.propose(), h.Token+block)
 	var others []*endpoint // that have not granted r, but shall keep the name
-	left := keep           // for how long the name is kept
-	if r != nil && (keep > 0 || r.driver.MinHold > 0) {
+	keeps := keep > 0 || r != nil && r.driver.MinHold > 0
+	if keeps {
+		s.keepsName(h.ID)
+	}
+	if r != nil && keeps {
 		r.mu.Lock()
-		r.keeps, left = true, max(keep, r.minimum(s.clock.now()))
+		r.keeps = true
 		for i, p := range s.endpoints {
 			if vote := &r.votes[i]; vote.state != granted {
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
@@ -43,13 +46,14 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		}
 		r.mu.Unlock()
 	}
-	if left > 0 {
-		s.spare(h.Name, h.ID, left)
-	}
 	k := keeping{r: r, propose: propose, pause: backoff.Pause{First: redial, Most: time.Second}}
 	settled, done := make(chan struct{}), false
-	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *endpoint, m member, own driver.Hold) error {
-		return m.Pass(ctx, own, keep, propose)
+	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
+		err := m.Pass(ctx, own, keep, propose)
+		if !undelivered(err) {
+			s.keptAt(h.ID, p.index)
+		}
+		return err
 	}, func(p *endpoint) {
 		if keep == 0 { // a minimum hold is on record there
 			return
@@ -62,14 +66,12 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		})
 	})
 	done = err == nil
-	if driver.IsOver(err) { // a grant that had ended keeps nothing
-		s.spareNoMore(h.ID)
-	}
+	s.releasedName(h.ID, r != nil, err)
 	now := s.clock.now()
 	k.until, k.end = now+keep, now+s.b.quarantine+s.ttl // one may just have restarted
 	close(settled)
 	for _, p := range others {
-		if driver.IsOver(err) {
+		if driver.IsOver(err) { // a grant that had ended keeps nothing
 			s.cancelOne(p, h.Name, h.ID, func(error) {})
 			continue
 		}
@@ -131,24 +133,24 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			case r.isKept():
 				missed(p)
 			default:
-				p.addPending(h.ID, s.pending(h.Name))
+				p.addPending(h.Name, h.ID, s.expiry())
 			}
-			s.passed(r, p)
+			s.passed(r, p, err)
 			answers <- err
 		})
 	}
 	return s.sum(ctx, answers, asked, proven)
 }
 
-// passed records that p has answered the release of r, and cancels a grant that it gave meanwhile.
-func (s *session) passed(r *request, p *endpoint) {
+// passed records the answer of p to the release of r, and cancels a grant that it gave meanwhile.
+func (s *session) passed(r *request, p *endpoint, err error) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	vote := &r.votes[p.index]
-	if vote.stray {
+	if vote.stray && !(r.keeps && undelivered(err)) {
 		s.cancelOne(p, r.driver.Name, r.driver.ID, func(error) {})
 	}
 	vote.passing, vote.stray = false, false
@@ -223,45 +225,40 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 	return driver.ErrGone
 }
 
-// Cancel cancels the request at every server. It returns when a majority has done it. If the release of
-// the request keeps the name, it is done when that is over; see spare.
+// Cancel cancels the request at every server. It returns when a majority has done it. After a release that
+// keeps the name, it spares servers that have not done that yet.
 func (s *session) Cancel(ctx context.Context, name, id string) error {
 	if r := s.find(id); r != nil {
 		s.drop(r)
 	}
-	if s.isClosed() || s.spares(id) {
+	if s.isClosed() {
 		return nil // Close has given everything back
 	}
+	spare := s.spares(id)
 	answers := make(chan error, len(s.endpoints))
-	s.cancelAll(name, id, func(err error) { answers <- err })
-	return s.sum(ctx, answers, len(s.endpoints), false)
-}
-
-// cancelAll cancels a request at every server.
-func (s *session) cancelAll(name, id string, done func(error)) {
-	for _, p := range s.endpoints {
-		s.cancelOne(p, name, id, done)
+	for i, p := range s.endpoints {
+		if spare != nil && spare[i] {
+			answers <- nil
+			continue
+		}
+		s.cancelOne(p, name, id, func(err error) { answers <- err })
 	}
+	return s.sum(ctx, answers, len(s.endpoints), false)
 }
 
 // cancelOne cancels a request at one server. A server that does not receive it now gets it later.
 func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
-	s.cancelUntil(p, id, s.pending(name), done)
+	s.cancelUntil(p, id, pendingCancel{name, s.expiry()}, done)
 }
 
 // cancelUntil is cancelOne for a cancellation that is pointless after some time.
 func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done func(error)) {
-	s.at(p, func(ctx context.Context, m member) error { return what.send(ctx, m, id) }, func(err error) {
+	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, what.name, id) }, func(err error) {
 		if undelivered(err) {
-			p.addPending(id, what)
+			p.addPending(what.name, id, what.until)
 		}
 		done(err)
 	})
-}
-
-// pending returns the cancellation of a request that has just ended.
-func (s *session) pending(name string) pendingCancel {
-	return pendingCancel{name: name, until: s.expiry()}
 }
 
 // expiry returns when everything that a request has now at a server has expired there.

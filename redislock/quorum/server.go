@@ -145,16 +145,6 @@ type endpoint struct {
 type pendingCancel struct {
 	name  string
 	until time.Time // when it expires there
-	keeps bool      // its release keeps the name: a grant that has missed the release stays
-}
-
-// send cancels the request at the server of m.
-func (c pendingCancel) send(ctx context.Context, m member, id string) error {
-	if c.keeps {
-		_, err := m.Withdraw(ctx, c.name, id, 0) // its place only
-		return err
-	}
-	return m.Cancel(ctx, c.name, id)
 }
 
 const (
@@ -243,15 +233,15 @@ func (p *endpoint) tries() bool {
 	return false
 }
 
-// addPending records that the server must still receive a cancellation.
-func (p *endpoint) addPending(id string, what pendingCancel) {
+// addPending records that the server must still receive a cancellation, before that time.
+func (p *endpoint) addPending(name, id string, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pendingCancels == nil {
 		p.pendingCancels = map[string]pendingCancel{}
 	}
 	if len(p.pendingCancels) < mostPending {
-		p.pendingCancels[id] = what
+		p.pendingCancels[id] = pendingCancel{name, until}
 	}
 }
 
@@ -286,7 +276,7 @@ func (p *endpoint) cancelPending(ctx context.Context, m member) {
 		for id, what := range pending {
 			all.Go(func() {
 				const repeats = 2 // the first try may find that its connection was lost
-				for try := 0; undelivered(what.send(ctx, m, id)); try++ {
+				for try := 0; undelivered(m.Cancel(ctx, what.name, id)); try++ {
 					if try == repeats || !backoff.Sleep(ctx, grace) {
 						return
 					}

@@ -30,15 +30,15 @@ type session struct {
 	jobs    chan func() // to idle workers
 	workers sync.WaitGroup
 
-	mu       sync.Mutex
-	requests map[string]*request
-	spared   map[string]*spared // by the ID of the request
-	closed   bool
-	streak   map[string]int8 // of contended names, see fastpath.go
-	pace     time.Duration   // how long a majority takes
-	partial  []*request      // granted by a first majority, see completeSoon
-	bound    context.Context // shared by exchanges, see limited
-	until    time.Time
+	mu        sync.Mutex
+	requests  map[string]*request
+	keptNames map[string]*keptName // by the ID of the request, see keepsName
+	closed    bool
+	streak    map[string]int8 // of contended names, see fastpath.go
+	pace      time.Duration   // how long a majority takes
+	partial   []*request      // granted by a first majority, see completeSoon
+	bound     context.Context // shared by exchanges, see limited
+	until     time.Time
 }
 
 // Open starts a session at every server that answers, and retries the others as long as the session
@@ -73,7 +73,7 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 // newSession returns a session that has not joined any server.
 func newSession(b *Backend, cfg driver.SessionConfig) *session {
 	s := &session{jobs: make(chan func()), b: b, cfg: cfg, ttl: cfg.TTL.Truncate(time.Microsecond),
-		requests: map[string]*request{}, spared: map[string]*spared{}, streak: map[string]int8{},
+		requests: map[string]*request{}, keptNames: map[string]*keptName{}, streak: map[string]int8{},
 		clock: newClock(len(b.servers), redislock.Lead(b.quarantine))}
 	s.life, s.end = context.WithCancel(context.Background())
 	for i, srv := range b.servers {
@@ -314,6 +314,7 @@ func (s *session) Close(ctx context.Context) error {
 	s.closed = true
 	requests := s.requests
 	s.requests = map[string]*request{}
+	clear(s.keptNames)
 	s.mu.Unlock()
 	for _, r := range requests {
 		r.mu.Lock()
@@ -373,7 +374,8 @@ func (s *session) closeAt(ctx context.Context, p *endpoint) error {
 	case <-idle:
 	case <-ctx.Done():
 	}
-	part, cancel := context.WithTimeout(ctx, askLimit/2) // the rest is for the session itself
+	end, _ := ctx.Deadline()
+	part, cancel := context.WithDeadline(ctx, end.Add(-closeLimit/6)) // the rest is for the session itself
 	defer cancel()
 	p.cancelPending(part, m)
 	return m.Close(ctx)
