@@ -143,7 +143,7 @@ func (b *Server) ready(ctx context.Context) error {
 	}
 	at, err := b.d.Check(ctx, b.db)
 	if err != nil {
-		return b.fault(err)
+		return b.reached(err)
 	}
 	if err := b.checkSchema(ctx); err != nil {
 		return err

@@ -201,10 +201,10 @@ func (b *Server) lookAtClock(ctx context.Context) (doctor.Look, error) {
 	return l, b.fault(err)
 }
 
-// reached is fault for callers that have sent nothing yet.
+// reached is fault for callers that have asked nothing yet: nothing is uncertain.
 func (b *Server) reached(err error) error {
-	if err = b.fault(err); errors.Is(err, driver.ErrUncertain) {
-		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	if said := b.fault(err); !errors.Is(said, driver.ErrUncertain) {
+		return said
 	}
-	return err
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
