@@ -31,6 +31,7 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 	k.r.mu.Unlock()
 	keep := max(k.until-now, 0)
 	if keep == 0 && req.MinHold == 0 {
+		s.keptAt(req.ID, p.index)
 		s.cancelOne(p, req.Name, req.ID, func(error) {})
 		return
 	}
@@ -64,16 +65,17 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 
 // keptName is a request whose release keeps the name.
 type keptName struct {
-	until    time.Time // when its grant has expired at every server
-	released bool      // by so many servers that the release was successful
-	done     []bool    // which servers keep the name, or have nothing to keep it
+	until    time.Time // when that is over, or the grant has expired at every server
+	released bool      // the release was successful
+	done     []bool    // which servers have done it, or have nothing to keep
+	tokens   []uint64  // of the grant at each server; 0: it had none, as far as was known
 }
 
-// keepsName begins a release that keeps the name. As long as a server has not done it, Cancel spares that
+// keepsName begins a release that keeps the name for d. As long as a server has not done it, Cancel spares that
 // server. A caller whose first exchange was not answered cancels the request after its release, because
 // that exchange may still arrive. But a server that has missed the release has the grant, and with it the
 // minimum hold.
-func (s *session) keepsName(id string) {
+func (s *session) keepsName(id string, d time.Duration, votes []vote) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keptNames[id] != nil || s.closed {
@@ -83,8 +85,25 @@ func (s *session) keepsName(id string) {
 		maps.DeleteFunc(s.keptNames, func(_ string, k *keptName) bool { return !time.Now().Before(k.until) })
 	}
 	if len(s.keptNames) < mostKeeps {
-		s.keptNames[id] = &keptName{until: s.expiry(), done: make([]bool, len(s.endpoints))}
+		n := len(s.endpoints)
+		k := &keptName{time.Now().Add(min(d+grace, 2*s.ttl)), false, make([]bool, n), make([]uint64, n)}
+		for i := range votes {
+			if votes[i].state == granted {
+				k.tokens[i] = votes[i].token
+			}
+		}
+		s.keptNames[id] = k
 	}
+}
+
+// tokenAt returns the token that the grant h had at server i when its release began, if that is known.
+func (s *session) tokenAt(h driver.Hold, i int) (token uint64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.keptNames[h.ID]; k != nil && k.tokens[i] != 0 {
+		return k.tokens[i], true
+	}
+	return h.Token, false
 }
 
 // keptAt records that server i has done the release, or has nothing to keep the name. The other servers

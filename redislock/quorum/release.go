@@ -18,10 +18,17 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	r := s.holding(h)
 	proven := false
 	if r != nil {
-		s.drop(r)
+		now := s.clock.now()
 		r.mu.Lock()
-		proven = keep == 0 && r.fresh(s.clock.now(), 90)
+		proven = keep == 0 && r.fresh(now, 90)
+		left := max(keep, r.minimum(now))
+		r.keeps = left > 0 // before it is over: from then on, a late answer cancels it
+		votes := slices.Clone(r.votes)
 		r.mu.Unlock()
+		if left > 0 {
+			s.keepsName(h.ID, left, votes)
+		}
+		s.drop(r)
 	}
 	// The proposal must exceed the token that most of them have: another session may have proposed
 	// a higher one. The next grant probably takes as many tokens as this one. If it takes more, the
@@ -32,13 +39,8 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	}
 	propose := max(s.clock.propose(), h.Token+block)
 	var others []*endpoint // that have not granted r, but shall keep the name
-	keeps := keep > 0 || r != nil && r.driver.MinHold > 0
-	if keeps {
-		s.keepsName(h.ID)
-	}
-	if r != nil && keeps {
+	if r != nil && r.isKept() {
 		r.mu.Lock()
-		r.keeps = true
 		for i, p := range s.endpoints {
 			if vote := &r.votes[i]; vote.state != granted {
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
@@ -49,8 +51,12 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	k := keeping{r: r, propose: propose, pause: backoff.Pause{First: redial, Most: time.Second}}
 	settled, done := make(chan struct{}), false
 	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
+		known := r != nil
+		if !known { // it is repeated
+			own.Token, known = s.tokenAt(h, p.index)
+		}
 		err := m.Pass(ctx, own, keep, propose)
-		if !undelivered(err) {
+		if err == nil || known && !undelivered(err) {
 			s.keptAt(h.ID, p.index)
 		}
 		return err

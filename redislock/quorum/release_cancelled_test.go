@@ -327,17 +327,17 @@ func TestKeptNamesAreBounded(t *testing.T) {
 		_, s := simulated(3)
 		t.Cleanup(func() { _ = s.b.Close() })
 		for i := range 2 * mostKeeps {
-			s.keepsName(fmt.Sprint(i))
+			s.keepsName(fmt.Sprint(i), time.Hour, nil)
 		}
 		if n := len(s.keptNames); n != mostKeeps {
 			t.Errorf("%d names; want %d", n, mostKeeps)
 		}
 		time.Sleep(2 * s.ttl)
-		if s.keepsName("new"); len(s.keptNames) != 1 {
+		if s.keepsName("new", time.Hour, nil); len(s.keptNames) != 1 {
 			t.Errorf("%d names; want the last one", len(s.keptNames))
 		}
 		_ = s.Close(context.Background())
-		if s.keepsName("late"); len(s.keptNames) != 0 {
+		if s.keepsName("late", time.Hour, nil); len(s.keptNames) != 0 {
 			t.Errorf("%d names after Close", len(s.keptNames))
 		}
 	})

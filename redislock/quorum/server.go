@@ -264,9 +264,9 @@ func (p *endpoint) takePending() map[string]pendingCancel {
 }
 
 // cancelPending sends all pending cancellations: the session m may not know these requests any more. It
-// stops when the server takes none of several: the requests then expire.
+// stops when the server takes none of very many: the requests then expire.
 func (p *endpoint) cancelPending(ctx context.Context, m member) {
-	for taken := true; taken && ctx.Err() == nil; {
+	for failed := 0; failed < 3 && ctx.Err() == nil; {
 		pending := p.takePending()
 		if len(pending) == 0 {
 			return
@@ -285,7 +285,9 @@ func (p *endpoint) cancelPending(ctx context.Context, m member) {
 			})
 		}
 		all.Wait()
-		taken = some.Load()
+		if failed++; some.Load() {
+			failed = 0
+		}
 	}
 }
 
