@@ -26,8 +26,8 @@ func TestOtherProgram(t *testing.T) {
 		},
 	} {
 		addr := serve(t, says)
-		for _, url := range []string{"redis://" + addr, "mysql://u:p@" + addr + "/d", "mariadb://u:p@" + addr + "/d",
-			"postgres://u:p@" + addr + "/d", "zookeeper://" + addr} {
+		for _, url := range []string{"redis://" + addr, "mysql://u:p@" + addr + "/d",
+			"mariadb://u:p@" + addr + "/d", "postgres://u:p@" + addr + "/d", "zookeeper://" + addr} {
 			scheme, _, _ := strings.Cut(url, ":")
 			t.Run(what+"/"+scheme, func(t *testing.T) {
 				t.Parallel()

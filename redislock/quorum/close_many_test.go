@@ -27,8 +27,7 @@ func TestCloseBesideServersThatRefuse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, s := simulated(3)
 				for _, p := range s.endpoints[3-down:] {
-					here := member(refusing{p.at()})
-					p.here.Store(&here)
+					put(p, refusing{p.at()})
 					for i := range 1000 {
 						p.addPending("x", fmt.Sprint(i), s.expiry())
 					}

@@ -12,15 +12,19 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// missing is a server that the release does not reach. It notes cancellations: in its script, one that
-// comes while it has the grant ends that, and the minimum hold with it.
+// missing is a server that the release does not reach, or only the first one. It notes cancellations: in
+// its script, one that comes while it has the grant ends that, and the minimum hold with it.
 type missing struct {
 	member
-	cancelled atomic.Int32
+	once              bool
+	passes, cancelled atomic.Int32
 }
 
-func (m *missing) Pass(context.Context, driver.Hold, time.Duration, uint64) error {
-	return driver.ErrUnavailable
+func (m *missing) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
+	if m.passes.Add(1) == 1 || !m.once {
+		return driver.ErrUnavailable
+	}
+	return m.member.Pass(ctx, h, keep, propose)
 }
 
 func (m *missing) Cancel(ctx context.Context, name, id string) error {
@@ -33,21 +37,12 @@ func (m *missing) Cancel(ctx context.Context, name, id string) error {
 // after its release has succeeded, because that exchange may still arrive. The minimum hold stays.
 func TestCancelAfterReleaseKeepsMinimum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
-		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
-		reply, err := s.Acquire(t.Context(), req)
-		if err != nil || reply.Token == 0 {
-			t.Fatal(reply, err)
-		}
-		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		_, s, h := holdingFor(t, 3, time.Hour)
 		for _, p := range s.endpoints {
 			renews(t, s, p, h) // all have it
 		}
-		p := s.endpoints[2]
-		m := &missing{member: p.at()}
-		here := member(m)
-		p.here.Store(&here)
+		m := &missing{member: s.endpoints[2].at()}
+		put(s.endpoints[2], m)
 		if err := s.Release(t.Context(), h, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -88,16 +83,9 @@ func TestLateExchangeAfterKeepingRelease(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		t.Run(fmt.Sprint("close ", closes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, s := simulated(3)
-				t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
-				req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true,
-					MinHold: 100 * time.Millisecond}
-				reply, err := s.Acquire(t.Context(), req)
-				if err != nil || reply.Token == 0 {
-					t.Fatal(reply, err)
-				}
+				w, s, h := holdingFor(t, 3, 100*time.Millisecond)
 				time.Sleep(30 * time.Millisecond) // all have answered
-				if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: reply.Token}, 0); err != nil {
+				if err := s.Release(t.Context(), h, 0); err != nil {
 					t.Fatal(err)
 				}
 				released := time.Now()
@@ -158,14 +146,7 @@ func (m *doneOnce) Pass(ctx context.Context, h driver.Hold, keep time.Duration, 
 // cancels the request. The release did keep the name, so server 2 keeps its minimum hold.
 func TestCancelAfterRepeatedRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
-		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
-		reply, err := s.Acquire(t.Context(), req)
-		if err != nil || reply.Token == 0 {
-			t.Fatal(reply, err)
-		}
-		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		_, s, h := holdingFor(t, 3, time.Hour)
 		renews(t, s, s.endpoints[2], h) // all have it
 		put(s.endpoints[1], &doneOnce{member: s.endpoints[1].at()})
 		m := &missing{member: s.endpoints[2].at()}
@@ -295,18 +276,12 @@ func TestLateAnswerDuringKeepingRelease(t *testing.T) {
 // TestCancelAfterAFailedRelease: no server receives the release. Cancel then ends the grant at all servers.
 func TestCancelAfterAFailedRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
-		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
-		reply, err := s.Acquire(t.Context(), req)
-		if err != nil || reply.Token == 0 {
-			t.Fatal(reply, err)
-		}
+		w, s, h := holdingFor(t, 3, time.Hour)
 		time.Sleep(100 * time.Millisecond)
 		for _, p := range s.endpoints {
 			put(p, &missing{member: p.at()})
 		}
-		if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: reply.Token}, 0); err == nil ||
+		if err := s.Release(t.Context(), h, 0); err == nil ||
 			driver.IsOver(err) {
 			t.Fatal(err)
 		}

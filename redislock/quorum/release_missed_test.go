@@ -3,26 +3,12 @@ package quorum
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
-
-// missOnce is a server that the first release does not reach.
-type missOnce struct {
-	member
-	passes atomic.Int32
-}
-
-func (m *missOnce) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
-	if m.passes.Add(1) == 1 {
-		return driver.ErrUnavailable
-	}
-	return m.member.Pass(ctx, h, keep, propose)
-}
 
 // down is a server that nothing reaches.
 type down struct{ member }
@@ -56,7 +42,7 @@ func TestCancelAfterTheMinimumIsOver(t *testing.T) {
 			t.Fatal(reply, err)
 		}
 		time.Sleep(time.Second) // the minimum is over
-		put(s.endpoints[1], &missOnce{member: s.endpoints[1].at()})
+		put(s.endpoints[1], &missing{once: true, member: s.endpoints[1].at()})
 		if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: reply.Token}, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +107,7 @@ func lateExchange(t *testing.T, held time.Duration) {
 		t.Fatal(reply, err)
 	}
 	time.Sleep(held)
-	put(s.endpoints[1], &missOnce{member: s.endpoints[1].at()})
+	put(s.endpoints[1], &missing{once: true, member: s.endpoints[1].at()})
 	if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: reply.Token}, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -158,30 +144,12 @@ func lateExchange(t *testing.T, held time.Duration) {
 	}
 }
 
-// watched is a server that the first release does not reach. It notes cancellations.
-type watched struct {
-	missOnce
-	cancelled atomic.Int32
-}
-
-func (m *watched) Cancel(ctx context.Context, name, id string) error {
-	m.cancelled.Add(1)
-	return m.member.Cancel(ctx, name, id)
-}
-
 // TestRepeatedReleaseUnderAnotherToken: server 2 has given the grant a smaller token than the others. The first
 // release is uncertain: server 0 does it, server 1 does it without an answer, and server 2 misses it. The repeated
 // release names to each server the token that the grant has there, so server 2 does it as well.
 func TestRepeatedReleaseUnderAnotherToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
-		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
-		reply, err := s.Acquire(t.Context(), req)
-		if err != nil || reply.Token == 0 {
-			t.Fatal(reply, err)
-		}
-		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		w, s, h := holdingFor(t, 3, time.Hour)
 		renews(t, s, s.endpoints[2], h) // all have it
 		r := s.find("a")
 		r.mu.Lock()
@@ -191,7 +159,7 @@ func TestRepeatedReleaseUnderAnotherToken(t *testing.T) {
 		w.servers[2].token--
 		w.mu.Unlock()
 		put(s.endpoints[1], &doneOnce{member: s.endpoints[1].at()})
-		m := &watched{missOnce: missOnce{member: s.endpoints[2].at()}}
+		m := &missing{once: true, member: s.endpoints[2].at()}
 		put(s.endpoints[2], m)
 		if err := s.Release(t.Context(), h, 0); !errors.Is(err, driver.ErrUncertain) {
 			t.Fatal(err)

@@ -32,9 +32,15 @@ func simulated(servers int) (*world, *session) {
 
 // holding is simulated, and a lock that the session holds. All ends with the test.
 func holding(t *testing.T, servers int) (*world, *session, driver.Hold) {
+	return holdingFor(t, servers, 0)
+}
+
+// holdingFor is holding with a minimum hold.
+func holdingFor(t *testing.T, servers int, minHold time.Duration) (*world, *session, driver.Hold) {
 	w, s := simulated(servers)
 	t.Cleanup(func() { _, _ = s.Close(context.Background()), s.b.Close() })
-	reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
+	reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1,
+		MinHold: minHold})
 	if err != nil || reply.Token == 0 {
 		t.Fatal(reply, err)
 	}
