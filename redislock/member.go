@@ -171,6 +171,11 @@ func (s *MemberSession) Renew(ctx context.Context, holds []driver.Hold) ([]drive
 	return changes, err
 }
 
+// AdoptMinimum is Adopt. It returns what is left of the minimum hold at this server.
+func (s *MemberSession) AdoptMinimum(ctx context.Context, h driver.Hold, id, info string) (time.Duration, error) {
+	return s.adopt(ctx, h, id, info)
+}
+
 // Pass is Release. propose is the token proposed for the next waiter, if there is one.
 func (s *MemberSession) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
 	return s.pass(ctx, h, keep, propose)

@@ -287,42 +287,6 @@ func (s *session) Reduce(ctx context.Context, h driver.Hold, n int) error {
 	return verdict(s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{}))
 }
 
-func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
-	if err := driver.CheckID(id); err != nil {
-		return err
-	}
-	if h.Token > maxToken || h.Token == 0 {
-		return driver.ErrGone
-	}
-	fresh, err := s.adopts(id, h)
-	if err != nil {
-		return err
-	}
-	defer s.flights.Done()
-	c := s.b.keys(h.Name, "lzmt").str("adopt").end().str(h.ID).end().padded(h.Token, 16).end().
-		micros(s.ttl).end().str(s.id).end().str(id).end().str(info).end()
-	v, err := s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{s, h.Name, id})
-	if _, failed := lacking(err); failed == nil && v.Kind == Int && v.Int == 3 {
-		err = fmt.Errorf("%w id: it belongs to another request of %q", driver.ErrInvalid, h.Name)
-	} else {
-		err = verdict(v, err)
-	}
-	if err != nil {
-		if fresh && (driver.IsFinal(err) || driver.IsOver(err)) {
-			s.unregister(id)
-		}
-		return err // the outcome is open: Close gives the grant back
-	}
-	s.regroup(id)
-	if !s.holds(id, h.Token, 0) { // cancelled meanwhile, perhaps before the store received the request
-		if err := s.ensureCancelled(ctx, h.Name, id); err != nil {
-			return err
-		}
-		return fmt.Errorf("%w: the request was cancelled while it was granted", driver.ErrUncertain)
-	}
-	return nil
-}
-
 // Close also waits for requests under way, which cancel themselves when their answer comes.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()

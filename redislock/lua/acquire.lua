@@ -20,6 +20,13 @@ propose(sub(a, 71, 86))
 -- extended returns when a lease that would end at e ends now that it is renewed; see rule.extended.
 local function extended(e) return max(now + ttl, math.min(e, now + longest)) end
 
+-- heard returns the owner of a grant, marked if its session wants to be called back.
+local function heard()
+  if not calls or mode ~= 'x' then return owner end
+  local session, p = field(owner, 1)
+  return len2('!' .. session) .. sub(owner, p)
+end
+
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4], v)
 if fresh and call('EXISTS', KZ, KM) > 0 then write('DEL', KZ, KM) end -- left over from an eviction or a deletion
 advance()
@@ -30,6 +37,13 @@ if st == 'X' then
     exp, dirty = extended(exp), true
     save()
     return last
+  end
+  if exp <= now and mode == 'x' and regains(exp) and field(tail, 1) == id then
+    local s, k = since, keep
+    local token = give(id, mode, n, now + ttl, hold, heard())
+    since, keep = s, max(keep, k)
+    save()
+    return token
   end
 elseif count > 0 then
   local t, e, k, s, m, o = grantOf(id)
@@ -70,11 +84,7 @@ if not joined then
   if max_ > 0 then limit = max_ end
   if not line and fits(mode, n) then
     local new = fresh
-    if calls and mode == 'x' then
-      local session, p = field(owner, 1)
-      owner = len2('!' .. session) .. sub(owner, p)
-    end
-    local token = give(id, mode, n, now + ttl, hold, owner)
+    local token = give(id, mode, n, now + ttl, hold, heard())
     if new then enlist() end
     save()
     if not new or not INDEX then return token end

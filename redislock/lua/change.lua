@@ -3,7 +3,8 @@
 -- text: what the name is in use as.
 --   downgrade id token
 --   reduce    id token n: how many permits remain
---   adopt     id token TTL session, new id, info
+--   adopt     id token TTL session, new id, info. Answers 0, or minus the microseconds that are left of
+--             the minimum hold.
 --   break     token
 --   remove    a latch
 --   limit     n: it stays; 0: it stays as long as the name is in use
@@ -88,6 +89,7 @@ if what == 'adopt' then
     if e and e > now or line and getPlace(new) then return done(3) end
   end
   dirty = true
+  local keptTill = keep
   if st == 'X' then
     exp, tail = till, len2(new) .. session .. ARGV[7]
   else
@@ -95,8 +97,9 @@ if what == 'adopt' then
     removeHold(id)
     setAside(new)
     putHold(new, t, till, k, s, n, session .. ARGV[7])
+    keptTill = k
   end
-  return done(0)
+  return done(math.min(now - keptTill, 0))
 end
 
 if not mine then return done(why) end

@@ -21,6 +21,10 @@ end
 -- same reports whether has is the token of the grant that its owner knows under token.
 local function same(has, token) return has == token end
 
+-- regains reports whether a request may have a kept name again. exp is when its lease ended; 0: it was
+-- released.
+local function regains() return false end
+
 -- place returns what an answer to a waiter adds about its place: nothing.
 local function place() end
 

@@ -16,6 +16,10 @@ local function either(all) return all end
 -- A grant whose token was raised without its owner's knowledge still belongs to the owner.
 local function same(has, token) return has >= token end
 
+-- A member may have been cut off for longer than a lease. The request may have a majority all the time, and
+-- nobody else can have the name here before its minimum hold is over.
+local function regains(exp) return exp > 0 end
+
 local function place(id) return id and redis.call('ZSCORE', KEYS[2], 'q' .. id) or '0' end
 
 local function stamp(now) return string.format(' %.0f', now) end

@@ -93,6 +93,9 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	stamp := s.stamp.Add(1)
 	t := s.term(stamp, r.driver.Lease)
 	r.mu.Lock()
+	if r.token != 0 && t.sent >= r.proof.end() {
+		r.from = 0 // the lease is over, so this is another grant
+	}
 	// From now on the caller may count a lease from this exchange.
 	r.since, r.token, r.asking = t, 0, true
 	r.claims = 0
@@ -271,7 +274,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		defer r.mu.Unlock()
 		switch {
 		case r.over && err != nil:
-			if !r.keeps { // otherwise the release takes care of it
+			if !r.keeps || !s.sparesAt(req.ID, p.index) { // otherwise the release is repeated there
 				p.addPending(req.Name, req.ID, s.expiry())
 			}
 			return

@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -35,13 +36,15 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	r.mu.Unlock()
 	for _, p := range s.endpoints {
 		var own driver.Holder
+		var minimum time.Duration
 		s.at(p, func(ctx context.Context, m member) (err error) {
-			own, err = s.adoptAt(ctx, p, m, h, id, info)
+			own, minimum, err = s.adoptAt(ctx, p, m, h, id, info)
 			return err
 		}, func(err error) {
 			r.mu.Lock()
 			switch {
 			case err == nil:
+				r.keepsAtLeast(minimum, s.clock.now())
 				r.granted(p.index, t, own.Token)
 				r.votes[p.index].writer = own.Mode == driver.Exclusive
 				if own.Mode == driver.Shared { // the others do not know the downgrade
@@ -108,22 +111,23 @@ func judgeToken(records []driver.Record, h driver.Hold, id string) error {
 	return nil // adoptAt finds out what has become of it
 }
 
-// adoptAt adopts h at one server. It returns the grant there.
+// adoptAt adopts h at one server. It returns the grant there, and what is left of its minimum hold.
 func (s *session) adoptAt(ctx context.Context, p *endpoint, m member, h driver.Hold, id, info string) (
-	driver.Holder, error) {
+	own driver.Holder, minimum time.Duration, err error) {
 	b, err := p.get(ctx)
 	if err != nil {
-		return driver.Holder{}, err
+		return own, 0, err
 	}
 	record, err := b.Inspect(ctx, h.Name)
 	if err != nil {
-		return driver.Holder{}, err
+		return own, 0, err
 	}
-	own := driver.Holder{Token: h.Token, Mode: driver.Exclusive}
+	own = driver.Holder{Token: h.Token, Mode: driver.Exclusive}
 	for _, x := range record.Holders {
 		if (x.ID == h.ID || x.ID == id) && !x.Kept {
 			own = x
 		}
 	}
-	return own, m.Adopt(ctx, driver.Hold{Name: h.Name, ID: h.ID, Token: own.Token}, id, info)
+	minimum, err = m.AdoptMinimum(ctx, driver.Hold{Name: h.Name, ID: h.ID, Token: own.Token}, id, info)
+	return own, minimum, err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
-// keeping is about a name that a server shall keep that has not granted it, or has missed the release.
+// keeping is about a name that a server shall keep: it has not granted the request, or has missed its release.
 type keeping struct {
 	r       *request
 	until   time.Duration // the name is kept until then, or until the minimum hold is over
@@ -48,24 +48,49 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 		switch {
 		case !undelivered(err):
 			s.keptAt(req.ID, p.index)
-		case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:
-			go func() {
-				defer s.bg.Done()
-				again := k.pause.Wait(s.life)
-				p.keeps.Add(-1)
-				if again {
-					s.keepAt(k, p)
-				}
-			}()
-		default:
+		case !s.later(k, p, func() { s.keepAt(k, p) }):
 			p.addPending(req.Name, req.ID, s.expiry())
 		}
 	})
 }
 
+// passAgain repeats the release of a grant at a server that has missed it. So the name is free there when the
+// minimum hold is over, and not only when the lease is.
+func (s *session) passAgain(k *keeping, p *endpoint, h driver.Hold) {
+	keep := max(k.until-s.clock.now(), 0)
+	s.at(p, func(ctx context.Context, m member) error { return m.Pass(ctx, h, keep, k.propose) }, func(err error) {
+		if !undelivered(err) {
+			s.keptAt(h.ID, p.index)
+		} else {
+			s.later(k, p, func() { s.passAgain(k, p, h) }) // otherwise the grant expires
+		}
+	})
+}
+
+// later calls f after a pause, in the background. It returns false if it is too late, or if too many wait for p.
+func (s *session) later(k *keeping, p *endpoint, f func()) bool {
+	if s.clock.now() >= k.end || s.begin(nil) != nil {
+		return false
+	}
+	if !p.tries() {
+		s.bg.Done()
+		return false
+	}
+	go func() {
+		defer s.bg.Done()
+		again := k.pause.Wait(s.life)
+		p.keeps.Add(-1)
+		if again {
+			f()
+		}
+	}()
+	return true
+}
+
 // keptName is a request whose release keeps the name.
 type keptName struct {
 	until    time.Time // when that is over, or the grant has expired at every server
+	end      time.Time // when that is over
 	released bool      // the release was successful
 	done     []bool    // which servers have done it, or have nothing to keep
 	tokens   []uint64  // of the grant at each server; 0: it had none, as far as was known
@@ -86,7 +111,8 @@ func (s *session) keepsName(id string, d time.Duration, votes []vote) {
 	}
 	if len(s.keptNames) < mostKeeps {
 		n := len(s.endpoints)
-		k := &keptName{time.Now().Add(min(d+grace, 2*s.ttl)), false, make([]bool, n), make([]uint64, n)}
+		now := time.Now()
+		k := &keptName{now.Add(min(d+grace, 2*s.ttl)), now.Add(d), false, make([]bool, n), make([]uint64, n)}
 		for i := range votes {
 			if votes[i].state == granted {
 				k.tokens[i] = votes[i].token
@@ -106,8 +132,18 @@ func (s *session) tokenAt(h driver.Hold, i int) (token uint64, known bool) {
 	return h.Token, false
 }
 
-// keptAt records that server i has done the release, or has nothing to keep the name. The other servers
-// need not be spared if all have.
+// minimumLeft returns for how long a release that has begun keeps the name from now on.
+func (s *session) minimumLeft(id string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.keptNames[id]; k != nil {
+		return max(time.Until(k.end), 0)
+	}
+	return 0
+}
+
+// keptAt records that server i has done the release, or has nothing to keep the name. It forgets the request
+// when all have.
 func (s *session) keptAt(id string, i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,6 +167,14 @@ func (s *session) releasedName(id string, own bool, err error) {
 	case own && driver.IsOver(err): // a grant that had ended keeps nothing
 		delete(s.keptNames, id)
 	}
+}
+
+// sparesAt reports whether server i has not done the release yet, which keeps the name there.
+func (s *session) sparesAt(id string, i int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keptNames[id]
+	return k != nil && time.Now().Before(k.until) && !k.done[i]
 }
 
 // spares returns whether a Cancel of the request spares each server, or nil.

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -44,6 +43,12 @@ func TestModel(t *testing.T) {
 			patience: time.Hour},
 		"answers and pushes get lost": {servers: 5, lose: 0.02, patience: 3 * modelTTL},
 		"and servers forget":          {servers: 5, lose: 0.02, patience: time.Hour, dead: 2, forget: true, apart: true},
+		"minimum holds":               {servers: 3, minimums: true, patience: modelTTL / 2},
+		"minimum holds, one is dead":  {servers: 3, dead: 1, minimums: true, patience: modelTTL / 2},
+		"minimum holds, five":         {servers: 5, dead: 2, minimums: true, patience: modelTTL / 2},
+		"minimum holds, and lost":     {servers: 5, lose: 0.02, minimums: true, patience: 3 * modelTTL},
+		"minimum holds, for long": {servers: 5, lose: 0.05, minimums: true, slow: 30 * time.Second,
+			patience: time.Hour},
 	}, 6)
 }
 
@@ -85,6 +90,7 @@ func TestModelCatches(t *testing.T) {
 		"short renewals end leases":               {servers: 3, short: true, flaw: shortens},
 		"a server gives one token of a block":     {servers: 3, flaw: oneToken},
 		"a request that gave way forgets a block": {servers: 3, flaw: yieldsOne},
+		"releases end minimum holds":              {servers: 3, minimums: true, flaw: keepsNothing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,6 +120,7 @@ type model struct {
 	tries    bool          // clients do not wait, and ask again
 	short    bool          // clients ask for leases of many lengths, see lease_model_test.go
 	slow     time.Duration // how long the lock is held, at most; zero: some milliseconds
+	minimums bool          // clients ask for minimum holds
 	flaw     flaw
 }
 
@@ -237,65 +244,6 @@ func (w *world) forgetting(ctx context.Context, most int, pause time.Duration) {
 	}
 }
 
-// account is the locked resource.
-type account struct {
-	seed   uint64
-	mu     sync.Mutex
-	wrong  []string
-	inside int
-	world  *world
-	all    []*session
-	looked string
-	last   uint64
-	ends   time.Time // when the servers end the last lease, at the latest
-	n      int
-}
-
-func (y *account) fail(format string, args ...any) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.wrong = append(y.wrong, fmt.Sprintf(format, args...))
-}
-
-// look keeps the state when a client waits for long, to report it.
-func (y *account) look() {
-	var text strings.Builder
-	y.world.mu.Lock()
-	for i, v := range y.world.servers {
-		fmt.Fprintf(&text, "server %d: held by %s under %d until %v; queue %v\n", i, v.holder.id, v.token, time.Until(v.end),
-			v.queue)
-	}
-	y.world.mu.Unlock()
-	for _, s := range y.all {
-		text.WriteString(s.describe())
-	}
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if y.looked == "" {
-		y.looked = text.String()
-	}
-}
-
-// enter is called with the token of a grant that took so many.
-func (y *account) enter(token uint64, block int) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if y.inside++; y.inside > 1 {
-		y.wrong = append(y.wrong, fmt.Sprint(y.inside, " inside"))
-	}
-	if token < y.last+uint64(block) {
-		y.wrong = append(y.wrong, fmt.Sprintf("token %d, of a block of %d, after %d", token, block, y.last))
-	}
-	y.last = max(y.last, token)
-	y.n++
-}
-
-func (y *account) leave() {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.inside--
-}
-
 // someTokens returns how many tokens a request asks for.
 func someTokens(rng *rand.Rand) int { return []int{0, 1, 2, 50, driver.MaxTokens}[rng.IntN(5)] }
 
@@ -309,15 +257,19 @@ func (m model) contend(ctx context.Context, s *session, y *account, client int) 
 	for round := range modelRounds {
 		req := &driver.Request{ID: fmt.Sprintf("c%d-%d", client, round), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true,
 			Tokens: someTokens(rng)}
+		if m.minimums {
+			req.MinHold = []time.Duration{0, 20 * time.Millisecond, 3 * time.Second, 90 * time.Second}[rng.IntN(4)]
+		}
 		begin := time.Now()
 		token := y.lock(ctx, s, req)
 		if token == 0 {
 			return
 		}
-		if d := time.Since(begin); d > patience {
+		if d := y.waited(begin); d > patience {
 			y.fail("waited for %v; in between it was\n%s", d, y.looked)
 		}
 		y.enter(token, req.Block())
+		y.keep(time.Now().Add(req.MinHold - m.delay()))
 		time.Sleep(time.Duration(rng.Int64N(int64(max(m.slow, 3*time.Millisecond)))))
 		y.leave()
 		// A lost release is repeated, as package holdfast does in the background.

@@ -166,14 +166,17 @@ func (b *Backend) common(lists [][]driver.Holder, not map[string]bool) []driver.
 }
 
 // one makes one holder from several servers' answers: the token that most have given, and the time
-// that a majority still gives it. It reads if one server says so: the others do not know its
-// downgrade.
+// that a majority still gives it. The name is kept after a release if a majority says so. The holder reads
+// if one server says so: the others do not know its downgrade.
 func (b *Backend) one(same []driver.Holder) driver.Holder {
 	slices.SortFunc(same, func(a, b driver.Holder) int { return cmp.Compare(b.Left, a.Left) })
 	h := same[0]
 	h.Left = same[b.need()-1].Left
-	most := 0
+	most, keep := 0, 0
 	for _, x := range same {
+		if x.Kept {
+			keep++
+		}
 		if x.Mode == driver.Shared {
 			h.Mode = driver.Shared
 		}
@@ -187,6 +190,7 @@ func (b *Backend) one(same []driver.Holder) driver.Holder {
 			h.Token, most = x.Token, n
 		}
 	}
+	h.Kept = keep >= b.need()
 	return h
 }
 

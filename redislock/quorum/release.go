@@ -16,12 +16,12 @@ import (
 // when the servers without an answer are too few to block others.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	r := s.holding(h)
-	proven := false
+	proven, left := false, max(keep, s.minimumLeft(h.ID))
 	if r != nil {
 		now := s.clock.now()
 		r.mu.Lock()
 		proven = keep == 0 && r.fresh(now, 90)
-		left := max(keep, r.minimum(now))
+		left = max(keep, r.minimum(now))
 		r.keeps = left > 0 // before it is over: from then on, a late answer cancels it
 		votes := slices.Clone(r.votes)
 		r.mu.Unlock()
@@ -42,42 +42,47 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	if r != nil && r.isKept() {
 		r.mu.Lock()
 		for i, p := range s.endpoints {
-			if vote := &r.votes[i]; vote.state != granted {
+			// Where somebody has ended the grant, it keeps nothing.
+			if vote := &r.votes[i]; vote.state != granted && (vote.ended == 0 || vote.missing) {
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
 		}
 		r.mu.Unlock()
 	}
 	k := keeping{r: r, propose: propose, pause: backoff.Pause{First: redial, Most: time.Second}}
-	settled, done := make(chan struct{}), false
+	settled, done, over := make(chan struct{}), false, false
 	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		known := r != nil
 		if !known { // it is repeated
 			own.Token, known = s.tokenAt(h, p.index)
 		}
-		err := m.Pass(ctx, own, keep, propose)
+		// A server that had granted the request before a majority did counts its minimum hold from then.
+		err := m.Pass(ctx, own, left, propose)
 		if err == nil || known && !undelivered(err) {
 			s.keptAt(h.ID, p.index)
 		}
 		return err
-	}, func(p *endpoint) {
-		if keep == 0 { // a minimum hold is on record there
-			return
-		}
+	}, func(p *endpoint, h driver.Hold) {
 		s.background(func() {
 			<-settled
-			if own := k; done { // by a majority; otherwise the caller repeats it
+			own := k
+			switch {
+			case over: // a grant that had ended keeps nothing
+				s.cancelOne(p, h.Name, h.ID, func(error) {})
+			case keep > 0 && done: // the grant may have expired there
 				s.keepAt(&own, p)
+			default: // a minimum hold is on record there
+				s.passAgain(&own, p, h)
 			}
 		})
 	})
-	done = err == nil
+	done, over = err == nil, driver.IsOver(err)
 	s.releasedName(h.ID, r != nil, err)
 	now := s.clock.now()
-	k.until, k.end = now+keep, now+s.b.quarantine+s.ttl // one may just have restarted
+	k.until, k.end = now+left, now+s.b.quarantine+s.ttl // one may just have restarted
 	close(settled)
 	for _, p := range others {
-		if driver.IsOver(err) { // a grant that had ended keeps nothing
+		if over {
 			s.cancelOne(p, h.Name, h.ID, func(error) {})
 			continue
 		}
@@ -103,9 +108,9 @@ func (s *session) holding(h driver.Hold) *request {
 
 // everywhere runs f on the grant h at all servers, under the token that it has at each. From servers
 // that have not granted r it takes r back. proven means that the lease has not expired. missed gets the
-// servers that did not receive f, if the name shall be kept.
+// servers that did not receive f, and the grant there, if the name shall be kept.
 func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool,
-	f func(context.Context, *endpoint, member, driver.Hold) error, missed func(*endpoint)) error {
+	f func(context.Context, *endpoint, member, driver.Hold) error, missed func(*endpoint, driver.Hold)) error {
 	answers := make(chan error, len(s.endpoints))
 	asked := 0
 	for i, p := range s.endpoints {
@@ -132,12 +137,11 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 		}
 		asked++
 		s.at(p, func(ctx context.Context, m member) error { return f(ctx, p, m, own) }, func(err error) {
-			// A name kept for a minimum hold is not cancelled: the grant expires, and the minimum
-			// stays.
+			// A cancellation would end the minimum hold of a name that is kept.
 			switch {
 			case r == nil || !undelivered(err) || !r.isOver():
 			case r.isKept():
-				missed(p)
+				missed(p, own)
 			default:
 				p.addPending(h.Name, h.ID, s.expiry())
 			}
@@ -232,7 +236,8 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 }
 
 // Cancel cancels the request at every server. It returns when a majority has done it. After a release that
-// keeps the name, it spares servers that have not done that yet.
+// keeps the name, it spares servers that have not done that yet, and counts them: the session repeats the
+// release there.
 func (s *session) Cancel(ctx context.Context, name, id string) error {
 	if r := s.find(id); r != nil {
 		s.drop(r)
@@ -252,7 +257,8 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 	return s.sum(ctx, answers, len(s.endpoints), false)
 }
 
-// cancelOne cancels a request at one server. A server that does not receive it now gets it later.
+// cancelOne cancels a request at one server. A server that does not receive it now gets it with a later
+// Renew.
 func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
 	s.cancelUntil(p, id, pendingCancel{name, s.expiry()}, done)
 }
@@ -260,7 +266,7 @@ func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
 // cancelUntil is cancelOne for a cancellation that is pointless after some time.
 func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done func(error)) {
 	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, what.name, id) }, func(err error) {
-		if undelivered(err) {
+		if undelivered(err) || errors.Is(err, driver.ErrClosed) { // Close sends what is pending
 			p.addPending(what.name, id, what.until)
 		}
 		done(err)
@@ -270,19 +276,33 @@ func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done f
 // expiry returns when everything that a request has now at a server has expired there.
 func (s *session) expiry() time.Time { return time.Now().Add(2 * s.ttl) }
 
-// sendPending sends the pending cancellations to their servers.
+// sendPending sends some of the pending cancellations to their servers.
 func (s *session) sendPending() {
 	for _, p := range s.endpoints {
-		if p.slow.Load() != 0 || p.at() == nil {
+		if p.at() == nil || !p.hasPending() || s.begin(p) != nil {
 			continue
 		}
-		if pending := p.takePending(); len(pending) > 0 {
-			s.background(func() {
-				for id, what := range pending {
-					s.cancelUntil(p, id, what, func(error) {})
-				}
-			})
+		go func() {
+			defer s.bg.Done()
+			defer p.busy.Done() // Close waits until all that is left is pending again
+			s.sendSome(p)
+		}()
+	}
+}
+
+// sendSome sends pending cancellations to one server. A server that owes answers gets only one, and more if it
+// answers that: an idle session sends it nothing else.
+func (s *session) sendSome(p *endpoint) {
+	most, then := flushAtOnce, func(error) {}
+	if p.slow.Load() != 0 {
+		most, then = 1, func(err error) {
+			if !undelivered(err) {
+				s.sendPending()
+			}
 		}
+	}
+	for id, what := range p.takePending(most) {
+		s.cancelUntil(p, id, what, then)
 	}
 }
 
@@ -299,7 +319,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	// Where the writer is in the queue, it leaves it.
 	return s.everywhere(ctx, r, h, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		return r.downgraded(p.index, m.Downgrade(ctx, own))
-	}, func(*endpoint) {})
+	}, func(*endpoint, driver.Hold) {})
 }
 
 // downgraded records the answer of server i to a downgrade. Without an answer the downgrade is sent

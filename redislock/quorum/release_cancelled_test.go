@@ -68,7 +68,7 @@ func (w *world) has(id string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, v := range w.servers {
-		if v.advance(0); v.token != 0 && v.holder.id == id {
+		if v.advance(0); v.held() && v.holder.id == id {
 			n++
 		}
 	}
@@ -105,7 +105,7 @@ func TestLateExchangeAfterKeepingRelease(t *testing.T) {
 				for k, v := range w.servers[:2] { // the late exchange, as Ask in the server's script
 					m := s.endpoints[k].at().(*simMember)
 					end := v.till(time.Time{}, 0)
-					v.give(simPlace{"a", 0, 1, end, m}, end, 0)
+					v.give(simPlace{"a", 0, 1, end, 0, m}, end, 0)
 				}
 				w.mu.Unlock()
 				time.Sleep(time.Until(released.Add(220 * time.Millisecond)))

@@ -102,6 +102,7 @@ func lateExchange(t *testing.T, held time.Duration) {
 	if reply, err := s.Acquire(t.Context(), req); !errors.Is(err, driver.ErrUncertain) {
 		t.Fatal(reply, err)
 	}
+	synctest.Wait() // two failures are enough for the answer
 	reply, err := s.Acquire(t.Context(), req)
 	if err != nil || reply.Token == 0 {
 		t.Fatal(reply, err)
@@ -129,7 +130,7 @@ func lateExchange(t *testing.T, held time.Duration) {
 			v.end = v.till(v.end, 0)
 		} else {
 			end := v.till(time.Time{}, 0)
-			v.give(simPlace{"a", 0, 1, end, sim}, end, 0)
+			v.give(simPlace{"a", 0, 1, end, 0, sim}, end, 0)
 		}
 	}
 	w.mu.Unlock()

@@ -176,7 +176,7 @@ func (s *session) learn(p *endpoint, holds []hold, of []part, changes []driver.C
 		switch c.State {
 		case driver.Gone:
 			if vote.state == granted && vote.answered <= stamp {
-				vote.ended = stamp
+				vote.ended, vote.missing = stamp, c.Missing
 			}
 			r.gone(p.index, stamp)
 		case driver.Granted:

@@ -65,6 +65,7 @@ type vote struct {
 	// smaller ones are ignored, because the offer may reach the server at any time.
 	yielded uint64
 	ended   int64 // the exchange in which the server reported that the grant is over, since a majority proved it
+	missing bool  // because the server had no record of the name
 	passing bool  // the release has been sent there
 	stray   bool  // and meanwhile it answered that it had granted the request
 	writer  bool  // it has granted a write lease, as far as is known, even if the request has become a reader's

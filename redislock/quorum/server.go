@@ -120,7 +120,7 @@ type member interface {
 	Withdraw(ctx context.Context, name, id string, limit uint64) (uint64, error)
 	Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error)
 	Downgrade(ctx context.Context, h driver.Hold) error
-	Adopt(ctx context.Context, h driver.Hold, id, info string) error
+	AdoptMinimum(ctx context.Context, h driver.Hold, id, info string) (time.Duration, error)
 	Close(ctx context.Context) error
 }
 
@@ -245,14 +245,21 @@ func (p *endpoint) addPending(name, id string, until time.Time) {
 	}
 }
 
-// takePending removes and returns some of the pending cancellations.
-func (p *endpoint) takePending() map[string]pendingCancel {
+// hasPending reports whether there are pending cancellations.
+func (p *endpoint) hasPending() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.pendingCancels) > 0
+}
+
+// takePending removes and returns some of the pending cancellations, so many at most.
+func (p *endpoint) takePending(most int) map[string]pendingCancel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	some := map[string]pendingCancel{}
 	now := time.Now()
 	for id, what := range p.pendingCancels {
-		if len(some) == flushAtOnce {
+		if len(some) == most {
 			break
 		}
 		delete(p.pendingCancels, id)
@@ -267,7 +274,7 @@ func (p *endpoint) takePending() map[string]pendingCancel {
 // stops when the server takes none of very many: the requests then expire.
 func (p *endpoint) cancelPending(ctx context.Context, m member) {
 	for failed := 0; failed < 3 && ctx.Err() == nil; {
-		pending := p.takePending()
+		pending := p.takePending(flushAtOnce)
 		if len(pending) == 0 {
 			return
 		}

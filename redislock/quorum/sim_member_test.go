@@ -156,10 +156,17 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 	var place, last uint64
 	err := m.exchange(ctx, func(v *simServer) error {
 		end := v.till(time.Time{}, req.Lease)
-		me := simPlace{req.ID, 0, req.Block(), end, m}
+		me := simPlace{req.ID, 0, req.Block(), end, req.MinHold, m}
 		switch i := v.find(req.ID); {
-		case v.token != 0 && v.holder.id == req.ID:
+		case v.held() && v.holder.id == req.ID:
 			v.end, reply.Token = v.till(v.end, req.Lease), v.token
+		case v.token != 0 && v.holder.id == req.ID && !v.end.IsZero(): // only its lease is over
+			until := v.kept
+			v.give(me, end, propose)
+			if v.kept.Before(until) {
+				v.kept = until
+			}
+			reply.Token = v.token
 		case i >= 0:
 			v.queue[i].deadline, place = v.till(v.queue[i].deadline, req.Lease), v.queue[i].place
 		case v.token == 0 && len(v.queue) == 0:
@@ -173,7 +180,7 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 		if reply.Token == 0 {
 			last = v.last
 			reply.Holder = &driver.Holder{ID: v.holder.id, Token: v.token}
-			reply.Retry = time.Until(v.end)
+			reply.Retry = max(time.Until(v.end), time.Until(v.kept))
 		}
 		return nil
 	}, func() { m.undo(req.ID) })
@@ -254,9 +261,9 @@ func (m *simMember) Withdraw(ctx context.Context, _, id string, limit uint64) (u
 			v.queue = slices.Delete(v.queue, i, i+1)
 		}
 		switch {
-		case v.token == 0 || v.holder.id != id:
+		case !v.held() || v.holder.id != id:
 		case v.token <= limit || m.w.flaw == noLimit:
-			v.token = 0
+			v.drop()
 		default:
 			stays = v.token
 		}
@@ -268,12 +275,17 @@ func (m *simMember) Withdraw(ctx context.Context, _, id string, limit uint64) (u
 	return stays, nil
 }
 
-func (m *simMember) Pass(ctx context.Context, h driver.Hold, _ time.Duration, propose uint64) error {
+func (m *simMember) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
 	err := m.exchange(ctx, func(v *simServer) error {
 		if err := v.owned(h.ID, h.Token); err != nil {
 			return err
 		}
-		v.token = 0
+		if v.end = (time.Time{}); m.w.flaw == keepsNothing {
+			v.kept = time.Time{}
+		}
+		if until := time.Now().Add(keep); keep > 0 && v.kept.Before(until) {
+			v.kept = until
+		}
 		v.advance(propose)
 		return nil
 	})
@@ -327,7 +339,7 @@ func (m *simMember) Claim(ctx context.Context, _, id string, rank int) error {
 		if v.find(id) < 0 {
 			return driver.ErrGone
 		}
-		if h := v.holder; v.token != 0 && m.w.flaw != noClaims {
+		if h := v.holder; v.held() && m.w.flaw != noClaims {
 			go func() {
 				if !m.w.lost() && backoff.Sleep(h.who.ctx, m.w.delay()) {
 					h.who.s.claimed(h.who.p, h.id, rank, id)
@@ -336,57 +348,4 @@ func (m *simMember) Claim(ctx context.Context, _, id string, rank int) error {
 		}
 		return nil
 	})
-}
-
-func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (
-	<-chan uint64, uint64, error) {
-	m.mu.Lock()
-	a := m.asks[h.ID]
-	if a != nil {
-		a.wake.Drain()
-		a.held, a.waits, a.early = false, false, h.Token
-	}
-	m.mu.Unlock()
-	err := m.exchange(ctx, func(v *simServer) error {
-		if err := v.owned(h.ID, h.Token); err != nil {
-			return err
-		}
-		if v.token != h.Token {
-			return driver.ErrTaken
-		}
-		v.token = 0
-		if i := v.find(to); i >= 0 {
-			p := v.queue[i]
-			v.queue = slices.Delete(v.queue, i, i+1)
-			v.give(p, p.deadline, 0)
-			p.who.push(p.id, v.token)
-		}
-		if place == 0 {
-			v.seq++
-			place = v.seq
-		}
-		if m.w.flaw == yieldsOne {
-			block = 1
-		}
-		v.join(simPlace{h.ID, place, block, v.till(time.Time{}, h.Lease), m})
-		return nil
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	m.mu.Lock()
-	cancelled := a == nil || m.asks[h.ID] != a
-	if !cancelled {
-		a.waits = true
-		if a.early > h.Token {
-			a.wake.Put(a.early)
-		}
-		a.early = h.Token
-	}
-	m.mu.Unlock()
-	if cancelled {
-		m.undo(h.ID)
-		return nil, 0, driver.ErrUncertain
-	}
-	return a.wake, place, nil
 }

@@ -14,7 +14,7 @@ func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Ch
 	err := m.exchange(ctx, func(v *simServer) error {
 		for k, h := range holds {
 			switch i := v.find(h.ID); {
-			case v.token != 0 && v.holder.id == h.ID:
+			case v.held() && v.holder.id == h.ID:
 				v.end = v.till(v.end, h.Lease)
 				if h.Token != v.token {
 					changes = append(changes, driver.Change{Index: k, State: driver.Granted, Token: v.token})
@@ -43,8 +43,8 @@ func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Ch
 
 func (m *simMember) Downgrade(context.Context, driver.Hold) error { return driver.ErrInvalid }
 
-func (m *simMember) Adopt(context.Context, driver.Hold, string, string) error {
-	return driver.ErrInvalid
+func (m *simMember) AdoptMinimum(context.Context, driver.Hold, string, string) (time.Duration, error) {
+	return 0, driver.ErrInvalid
 }
 
 func (m *simMember) Close(context.Context) error { return nil }

@@ -41,6 +41,7 @@ const (
 	oneToken            // a server gives a grant one token, whatever it asked for
 	yieldsOne           // a request that has given way waits for one token
 	noLimit             // a withdrawal ends a later grant, too
+	keepsNothing        // a release ends the minimum hold
 )
 
 // simServer is one server's record of one name.
@@ -52,7 +53,8 @@ type simServer struct {
 	last   uint64
 	holder simPlace // the holder
 	token  uint64
-	end    time.Time
+	end    time.Time // of its lease; zero: it was released, and the name is kept
+	kept   time.Time // the end of the minimum hold; zero: there is none
 	queue  []simPlace
 	seq    uint64
 	copy   *simServer // as it was at some time
@@ -63,6 +65,7 @@ type simPlace struct {
 	place    uint64
 	block    int // how many tokens the grant takes
 	deadline time.Time
+	hold     time.Duration // the minimum hold of the grant
 	who      *simMember
 }
 
@@ -99,21 +102,35 @@ func (v *simServer) till(end time.Time, asked time.Duration) time.Time {
 
 // step sets the clock forward.
 func (v *simServer) step(d time.Duration) {
-	v.ahead, v.end = v.ahead+d, v.end.Add(-d)
+	v.ahead += d
+	for _, t := range []*time.Time{&v.end, &v.kept} {
+		if !t.IsZero() {
+			*t = t.Add(-d)
+		}
+	}
 	for i := range v.queue {
 		v.queue[i].deadline = v.queue[i].deadline.Add(-d)
 	}
 }
 
 func (v *simServer) give(p simPlace, end time.Time, want uint64) {
-	v.holder, v.token, v.end = p, v.mint(want, p.block), end
+	v.holder, v.token, v.end, v.kept = p, v.mint(want, p.block), end, time.Time{}
+	if p.hold > 0 {
+		v.kept = time.Now().Add(p.hold)
+	}
 }
+
+// held reports whether somebody has the lock: its lease is not over.
+func (v *simServer) held() bool { return v.token != 0 && v.end.After(time.Now()) }
+
+// drop ends the grant, and with it the minimum hold.
+func (v *simServer) drop() { v.token, v.kept = 0, time.Time{} }
 
 // advance lets time pass: leases and places expire, and a free name goes to the queue.
 func (v *simServer) advance(want uint64) {
 	now := time.Now()
-	if v.token != 0 && !v.end.After(now) {
-		v.token = 0
+	if v.token != 0 && !v.held() && !v.kept.After(now) {
+		v.drop()
 	}
 	v.queue = slices.DeleteFunc(v.queue, func(p simPlace) bool { return !p.deadline.After(now) })
 	if v.token == 0 && len(v.queue) > 0 {
@@ -135,7 +152,7 @@ func (v *simServer) find(id string) int {
 
 func (v *simServer) owned(id string, token uint64) error {
 	switch {
-	case v.token == 0:
+	case !v.held():
 		return driver.ErrGone
 	case v.holder.id == id && v.token >= token:
 		return nil

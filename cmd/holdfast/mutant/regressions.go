@@ -128,6 +128,18 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `if spare != nil && spare[i] {`, `if false && spare[i] {`},
 		}}, "redislock/quorum", "TestCancelAfterReleaseKeepsMinimum"},
+	{Mutant{ID: "quorum-minimum-of-each-vote", Bug: "a server that voted early counts the minimum hold from its vote",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `m.Pass(ctx, own, left, propose)`, `m.Pass(ctx, own, keep, propose)`},
+		}}, "redislock/quorum", "TestMinimumOfAnEarlyVote"},
+	{Mutant{ID: "quorum-missed-release", Bug: "a release within the minimum hold is not repeated at a server that missed it",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `s.passAgain(&own, p, h)`, `_ = own`},
+		}}, "redislock/quorum", "TestReleaseMissedWithinTheMinimum"},
+	{Mutant{ID: "quorum-adopted-minimum", Bug: "a grant that is adopted has no minimum hold",
+		Edits: []Edit{
+			{"redislock/quorum/adopt.go", `r.keepsAtLeast(minimum, `, `r.keepsAtLeast(min(minimum, 0), `},
+		}}, "tests/quorum", "TestAdoptedMinimum"},
 	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once",
 		Edits: []Edit{
 			{"acquire.go", `	if !c.work.tryAdd() {
@@ -301,7 +313,7 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-ended-grant-keeps",
 		Bug: "a release after the lease has ended keeps the name at a server that never granted it",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `if driver.IsOver(err) { // a grant`, `if false { // a grant`},
+			{"redislock/quorum/release.go", `if over {`, `if false {`},
 		}}, "tests/quorum", "TestEndedGrantKeepsNothing"},
 	{Mutant{ID: "redis-trusts-lost-renewals",
 		Bug: "the quick release of a grant whose renewals were lost, and that has expired, reports success",
@@ -325,11 +337,12 @@ var AllRegressions = []Regression{
 		}}, "tests/quorum", "TestForgottenPlace"},
 	{Mutant{ID: "quorum-keeps-once", Bug: "a server that is away for a release never learns that the name is kept",
 		Edits: []Edit{
-			{"redislock/quorum/keep.go", `case s.clock.now() < k.end && p.tries() && s.begin(nil) == nil:`, `case false:`},
+			{"redislock/quorum/keep.go", `case !s.later(k, p, func() { s.keepAt(k, p) }):`, `default:`},
 		}}, "tests/quorum", "TestKeptByServerThatWasAway"},
 	{Mutant{ID: "quorum-releases-once", Bug: "a server that misses a release that keeps the name frees it when the lease ends",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `if keep == 0 { // a minimum`, `if true { // a minimum`},
+			{"redislock/quorum/release.go", `				s.keepAt(&own, p)
+			default:`, `			default:`},
 		}}, "tests/quorum", "TestKeepMissedByOne"},
 	{Mutant{ID: "quorum-keeps-without-newborns", Bug: "a server that is in quarantine at a release never learns that the name is kept",
 		Edits: []Edit{

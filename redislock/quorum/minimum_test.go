@@ -1,0 +1,202 @@
+package quorum
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// cut is a server that a cable connects, which can be pulled.
+type cut struct {
+	member
+	off atomic.Bool
+}
+
+func (m *cut) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	if m.off.Load() {
+		return nil, driver.ErrUnavailable
+	}
+	return m.member.Renew(ctx, holds)
+}
+
+func (m *cut) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	if m.off.Load() {
+		return driver.Reply{}, 0, driver.ErrUnavailable
+	}
+	return m.member.Ask(ctx, req, propose)
+}
+
+// TestLeaseLapsedWithinTheMinimum: server 2 is cut off for longer than a TTL, so the lease ends there, and the
+// minimum hold stays. When the server is back it grants the request again. Then servers 1 and 0 may fail one
+// after the other.
+func TestLeaseLapsedWithinTheMinimum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s, h := holdingFor(t, 3, time.Hour)
+		renews(t, s, s.endpoints[2], h) // all have it
+		m := &cut{member: s.endpoints[2].at()}
+		put(s.endpoints[2], m)
+		renew := func() {
+			t.Helper()
+			if changes, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) > 0 {
+				t.Fatal(changes, err)
+			}
+			time.Sleep(s.ttl / 3)
+		}
+		m.off.Store(true)
+		for range 4 {
+			renew()
+		}
+		if n := w.has("a"); n != 2 {
+			t.Fatalf("%d servers have the lease", n)
+		}
+		m.off.Store(false)
+		for range 2 {
+			renew()
+		}
+		if n := w.has("a"); n != 3 {
+			t.Errorf("%d servers have the lease", n)
+		}
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, v := range w.servers {
+			if d := time.Until(v.kept); d < 50*time.Minute || d > time.Hour {
+				t.Errorf("server %d keeps the name for %v", i, d)
+			}
+		}
+	})
+}
+
+// owing is a server that owes the answers to renewals and releases, and counts the requests.
+type owing struct {
+	member
+	owes  bool
+	asked atomic.Int32
+}
+
+func (m *owing) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	if m.owes {
+		<-ctx.Done()
+		return nil, driver.ErrUncertain
+	}
+	return m.member.Renew(ctx, holds)
+}
+
+func (m *owing) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
+	if m.owes {
+		<-ctx.Done()
+		return driver.ErrUncertain
+	}
+	return m.member.Pass(ctx, h, keep, propose)
+}
+
+func (m *owing) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	m.asked.Add(1)
+	return m.member.Ask(ctx, req, propose)
+}
+
+// TestReleaseAfterABreak: an operator has ended the grant at servers 1 and 2. The holder knows of server 2,
+// and server 1 owes answers. The release must not be successful, because a majority has ended the grant. And it must
+// not take the name again at server 2.
+func TestReleaseAfterABreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s, h := holdingFor(t, 3, time.Hour)
+		renews(t, s, s.endpoints[2], h) // all have it
+		w.mu.Lock()
+		w.servers[1].drop()
+		w.servers[2].drop()
+		w.mu.Unlock()
+		put(s.endpoints[1], &owing{member: s.endpoints[1].at(), owes: true})
+		m := &owing{member: s.endpoints[2].at()}
+		put(s.endpoints[2], m)
+		bound, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, _ = s.Renew(bound, []driver.Hold{h})
+		bound, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := s.Release(bound, h, 0); err == nil {
+			t.Error("the release was successful")
+		}
+		time.Sleep(5 * time.Second)
+		if n := m.asked.Load(); n > 0 {
+			t.Errorf("server 2 was asked for the name %d times", n)
+		}
+	})
+}
+
+// TestKeptAtAMajority: a name is shown as kept after a release if a majority keeps it.
+func TestKeptAtAMajority(t *testing.T) {
+	_, s := simulated(3)
+	t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+	held := driver.Holder{ID: "a", Token: 7, Left: 10 * time.Second}
+	kept := driver.Holder{ID: "a", Token: 7, Left: time.Hour, Kept: true}
+	for n, same := range [][]driver.Holder{
+		{held, held, held}, {held, kept, held}, {kept, held, kept}, {kept, kept, kept},
+	} {
+		if h := s.b.one(same); h.Kept != (n > 1) {
+			t.Errorf("%d of 3 servers keep the name: shown as kept: %v", n, h.Kept)
+		}
+	}
+}
+
+// minimums is a server that notes the minimum hold of the last request.
+type minimums struct {
+	member
+	last atomic.Int64
+}
+
+func (m *minimums) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	m.last.Store(int64(req.MinHold))
+	return m.member.Ask(ctx, req, propose)
+}
+
+// TestMinimumOfAnotherGrant: a lease expires, and the same request is granted once more. The minimum hold begins
+// anew.
+func TestMinimumOfAnotherGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		m := &minimums{member: s.endpoints[0].at()}
+		put(s.endpoints[0], m)
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: 10 * time.Second}
+		for range 2 {
+			if reply, err := s.Acquire(t.Context(), req); err != nil || reply.Token == 0 {
+				t.Fatal(reply, err)
+			}
+			if got := time.Duration(m.last.Load()); got != req.MinHold {
+				t.Errorf("the minimum hold is %v, not %v", got, req.MinHold)
+			}
+			time.Sleep(2 * s.ttl)
+		}
+	})
+}
+
+// TestMinimumOfAnEarlyVote: server 0 has granted the request long before the others did, so its minimum hold is over
+// there. The release keeps the name at all servers for what is left since a majority had granted it.
+func TestMinimumOfAnEarlyVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s, h := holdingFor(t, 3, time.Hour)
+		renews(t, s, s.endpoints[2], h) // all have it
+		w.mu.Lock()
+		w.servers[0].kept = time.Now()
+		w.mu.Unlock()
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, v := range w.servers {
+			if v.advance(0); v.token == 0 {
+				t.Errorf("server %d does not keep the name", i)
+			}
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// bareMajority is simulated, and a grant that only servers 0 and 1 have: nothing reaches server 2.
+func bareMajority(t *testing.T, minimum time.Duration) (*world, *session, driver.Hold) {
+	w, s := simulated(3)
+	t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+	put(s.endpoints[2], down{s.endpoints[2].at()})
+	reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1,
+		MinHold: minimum})
+	if err != nil || reply.Token == 0 {
+		t.Fatal(reply, err)
+	}
+	return w, s, driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+}
+
+// TestReleaseMissedWithinTheMinimum: the release comes shortly before the minimum hold is over, and server 1 misses
+// it. The session repeats it there. Otherwise nobody gets the name before the lease has expired.
+func TestReleaseMissedWithinTheMinimum(t *testing.T) {
+	for _, cancels := range []bool{false, true} {
+		t.Run(fmt.Sprint("cancels ", cancels), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s, h := bareMajority(t, 2*time.Second)
+				time.Sleep(1900 * time.Millisecond)
+				put(s.endpoints[1], &missing{once: true, member: s.endpoints[1].at()})
+				if err := s.Release(t.Context(), h, 0); err != nil {
+					t.Fatal(err)
+				}
+				if cancels { // as Lease.cancelLate
+					if err := s.Cancel(t.Context(), "x", "a"); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(2 * time.Second)
+				if n := w.has("a"); n > 0 {
+					t.Errorf("%d servers have the grant, for nobody", n)
+				}
+			})
+		})
+	}
+}
+
+// TestReleaseMissedKeepsTheMinimum: the release that is repeated ends the lease, and not the minimum hold.
+func TestReleaseMissedKeepsTheMinimum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s, h := bareMajority(t, 20*time.Second)
+		put(s.endpoints[1], &missing{once: true, member: s.endpoints[1].at()})
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := w.has("a"); n > 0 {
+			t.Errorf("%d servers have the grant, for nobody", n)
+		}
+		w.mu.Lock()
+		for i, v := range w.servers[:2] {
+			if v.advance(0); v.token == 0 {
+				t.Errorf("server %d does not keep the name", i)
+			}
+		}
+		w.mu.Unlock()
+		time.Sleep(16 * time.Second)
+		reply, err := s.Acquire(t.Context(), &driver.Request{ID: "b", Name: "x", Mode: driver.Exclusive, N: 1})
+		if err != nil || reply.Token == 0 {
+			t.Error("after the minimum hold:", reply, err)
+		}
+	})
+}
+
+// TestIdleSessionCancels: server 1 misses a release, and the session then asks it for nothing else. It sends
+// the cancellation with its next Renew but one at the latest, as an idle client calls it.
+func TestIdleSessionCancels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s, h := bareMajority(t, 0)
+		put(s.endpoints[1], &missing{once: true, member: s.endpoints[1].at()})
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		p := s.endpoints[1]
+		for i := range 3 * flushAtOnce { // what else it has missed
+			p.addPending("y", fmt.Sprint(i), s.expiry())
+		}
+		for range 2 {
+			time.Sleep(s.ttl/3 - time.Second)
+			if _, err := s.Renew(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if p.hasPending() && len(p.pendingCancels) > 2*flushAtOnce {
+			t.Errorf("%d cancellations are pending", len(p.pendingCancels))
+		}
+		for range 4 { // some at a time
+			_, _ = s.Renew(t.Context(), nil)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := w.has("a"); n > 0 || p.hasPending() {
+			t.Errorf("%d servers have the grant, for nobody; %d cancellations are pending", n, len(p.pendingCancels))
+		}
+	})
+}
+
+// TestSilentServerGetsOneCancellation: a server that never answers gets one of many cancellations at a time.
+func TestSilentServerGetsOneCancellation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		p := s.endpoints[1]
+		m := &missing{member: down{p.at()}}
+		put(p, m)
+		p.slow.Store(1)
+		for i := range 100 {
+			p.addPending("x", fmt.Sprint(i), s.expiry())
+		}
+		for range 5 {
+			_, _ = s.Renew(t.Context(), nil)
+			synctest.Wait()
+		}
+		if n := m.cancelled.Load(); n != 5 || len(p.pendingCancels) != 100 {
+			t.Errorf("%d of 5 cancellations sent, %d of 100 are pending", n, len(p.pendingCancels))
+		}
+	})
+}
+
+// noting is a server that notes which requests were cancelled.
+type noting struct {
+	member
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (m *noting) Cancel(_ context.Context, _, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ids[id] = true
+	return nil
+}
+
+// TestCloseBesidePendingCancellations: Close comes while pending cancellations are about to be sent. The server
+// gets each of them.
+func TestCloseBesidePendingCancellations(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			_, s := simulated(3)
+			p := s.endpoints[1]
+			m := &noting{member: p.at(), ids: map[string]bool{}}
+			put(p, m)
+			for i := range flushAtOnce {
+				p.addPending("x", fmt.Sprint(i), s.expiry())
+			}
+			s.sendPending()
+			_ = s.Close(context.Background())
+			_ = s.b.Close()
+			if len(m.ids) != flushAtOnce {
+				t.Errorf("the server got %d of %d cancellations", len(m.ids), flushAtOnce)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestLateFailureAfterADoneRelease: server 2 has done the release, and then an earlier exchange with it fails.
+// That may arrive later, so the session cancels the request there.
+func TestLateFailureAfterADoneRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m, h := hanging(t)
+		m.once = true
+		m.passes.Store(1) // it misses nothing
+		close(m.pass)
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second) // the exchange has its time limit
+		_, _ = s.Renew(t.Context(), nil)
+		time.Sleep(100 * time.Millisecond)
+		if m.cancelled.Load() == 0 {
+			t.Error("server 2 got no cancellation")
+		}
+	})
+}
