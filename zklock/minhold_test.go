@@ -21,6 +21,8 @@ func (p *peer) free(r func() *driver.Request) time.Time {
 		reply := p.acquire(q)
 		if at = time.Now(); reply.Token != 0 {
 			p.release(driver.Hold{Name: q.Name, ID: q.ID, Token: reply.Token})
+		} else {
+			time.Sleep(20 * time.Millisecond) // each try writes
 		}
 		return reply.Token != 0
 	})

@@ -34,6 +34,7 @@ func TestReadOnlyLongQueue(t *testing.T) {
 	server.Do("CONFIG SET min-replicas-to-write 5")
 	defer server.Do("CONFIG SET min-replicas-to-write 0")
 	until(t, "the brief session's leases and places have expired", func() bool {
+		time.Sleep(100 * time.Millisecond) // each answer lists a thousand waiters
 		first, err := b.Inspect(within(t, soon), long)
 		second, err2 := b.Inspect(within(t, soon), hidden)
 		return err == nil && err2 == nil && len(first.Holders)+len(second.Holders) == 0 && second.Waiting == living
