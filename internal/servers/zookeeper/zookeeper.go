@@ -39,7 +39,8 @@ func Command(dir string, settings ...string) ([]string, error) {
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
 		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.forceSync=no", "-Dzookeeper.admin.enableServer=false",
-		"-Dznode.container.checkIntervalMs=500", "-Dzookeeper.nio.numWorkerThreads=0", "-Dzookeeper.electionPortBindRetry=100",
+		"-Dznode.container.checkIntervalMs=500", "-Dzookeeper.nio.numWorkerThreads=0",
+		"-Dzookeeper.electionPortBindRetry=100",
 	}
 	for _, s := range settings {
 		if strings.HasPrefix(s, "-D") {
