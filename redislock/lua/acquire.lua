@@ -41,7 +41,7 @@ if st == 'X' then
   if exp <= now and mode == 'x' and regains(exp) and field(tail, 1) == id then
     local s, k = since, keep
     local token = give(id, mode, n, now + ttl, hold, heard())
-    since, keep = s, max(keep, k)
+    if k >= keep then since, keep = s, k end
     save()
     return token
   end

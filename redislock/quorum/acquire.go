@@ -93,7 +93,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	stamp := s.stamp.Add(1)
 	t := s.term(stamp, r.driver.Lease)
 	r.mu.Lock()
-	if r.token != 0 && t.sent >= r.proof.end() {
+	if r.from != 0 && t.sent >= r.proof.end() {
 		r.from = 0 // the lease is over, so this is another grant
 	}
 	// From now on the caller may count a lease from this exchange.

@@ -19,6 +19,9 @@ type keeping struct {
 	pause   backoff.Pause
 }
 
+// left returns for how long the name is still kept.
+func (k *keeping) left(now time.Duration) time.Duration { return max(k.until-now, 0) }
+
 // keepAt takes a server that has not granted the request, as far as is known, or has not received its
 // release, and keeps the name there as well. Nothing renews a kept name after the release, so it must not
 // depend on a bare majority, of which one may fail. A server that does not receive it now, or refuses, is
@@ -29,7 +32,7 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 	req := k.r.driver
 	req.Wait, req.MinHold = false, k.r.minimum(now)
 	k.r.mu.Unlock()
-	keep := max(k.until-now, 0)
+	keep := k.left(now)
 	if keep == 0 && req.MinHold == 0 {
 		s.keptAt(req.ID, p.index)
 		s.cancelOne(p, req.Name, req.ID, func(error) {})
@@ -57,8 +60,9 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 // passAgain repeats the release of a grant at a server that has missed it. So the name is free there when the
 // minimum hold is over, and not only when the lease is.
 func (s *session) passAgain(k *keeping, p *endpoint, h driver.Hold) {
-	keep := max(k.until-s.clock.now(), 0)
-	s.at(p, func(ctx context.Context, m member) error { return m.Pass(ctx, h, keep, k.propose) }, func(err error) {
+	s.at(p, func(ctx context.Context, m member) error {
+		return m.Pass(ctx, h, k.left(s.clock.now()), k.propose)
+	}, func(err error) {
 		if !undelivered(err) {
 			s.keptAt(h.ID, p.index)
 		} else {
@@ -89,8 +93,8 @@ func (s *session) later(k *keeping, p *endpoint, f func()) bool {
 
 // keptName is a request whose release keeps the name.
 type keptName struct {
-	until    time.Time // when that is over, or the grant has expired at every server
-	end      time.Time // when that is over
+	until    time.Time // when the name is not kept any more, or the grant has expired at every server
+	end      time.Time // when the name is not kept any more
 	released bool      // the release was successful
 	done     []bool    // which servers have done it, or have nothing to keep
 	tokens   []uint64  // of the grant at each server; 0: it had none, as far as was known

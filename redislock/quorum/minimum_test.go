@@ -166,12 +166,19 @@ func TestMinimumOfAnotherGrant(t *testing.T) {
 		m := &minimums{member: s.endpoints[0].at()}
 		put(s.endpoints[0], m)
 		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: 10 * time.Second}
-		for range 2 {
+		for i := range 2 {
 			if reply, err := s.Acquire(t.Context(), req); err != nil || reply.Token == 0 {
 				t.Fatal(reply, err)
 			}
 			if got := time.Duration(m.last.Load()); got != req.MinHold {
 				t.Errorf("the minimum hold is %v, not %v", got, req.MinHold)
+			}
+			if i == 0 { // a try that fails in between changes nothing
+				bound, cancel := context.WithCancel(t.Context())
+				cancel()
+				if reply, err := s.Acquire(bound, req); err == nil {
+					t.Fatal(reply)
+				}
 			}
 			time.Sleep(2 * s.ttl)
 		}

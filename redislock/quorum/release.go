@@ -16,11 +16,11 @@ import (
 // when the servers without an answer are too few to block others.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	r := s.holding(h)
+	now := s.clock.now()
 	proven, left := false, max(keep, s.minimumLeft(h.ID))
 	if r != nil {
-		now := s.clock.now()
 		r.mu.Lock()
-		proven = keep == 0 && r.fresh(now, 90)
+		proven = keep == 0 && r.fresh(now, 90) && !r.ended()
 		left = max(keep, r.minimum(now))
 		r.keeps = left > 0 // before it is over: from then on, a late answer cancels it
 		votes := slices.Clone(r.votes)
@@ -49,15 +49,19 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		}
 		r.mu.Unlock()
 	}
-	k := keeping{r: r, propose: propose, pause: backoff.Pause{First: redial, Most: time.Second}}
-	settled, done, over := make(chan struct{}), false, false
+	k := keeping{
+		r: r, propose: propose, until: now + left,
+		end:   now + s.b.quarantine + s.ttl + askLimit, // a server may restart during the release
+		pause: backoff.Pause{First: redial, Most: time.Second},
+	}
+	settled, done, over, taken := make(chan struct{}), false, false, false
 	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		known := r != nil
 		if !known { // it is repeated
 			own.Token, known = s.tokenAt(h, p.index)
 		}
 		// A server that had granted the request before a majority did counts its minimum hold from then.
-		err := m.Pass(ctx, own, left, propose)
+		err := m.Pass(ctx, own, max(keep, k.left(s.clock.now())), propose)
 		if err == nil || known && !undelivered(err) {
 			s.keptAt(h.ID, p.index)
 		}
@@ -67,7 +71,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			<-settled
 			own := k
 			switch {
-			case over: // a grant that had ended keeps nothing
+			case taken, over && keep > 0: // a grant that had ended keeps nothing; its minimum hold may go on
 				s.cancelOne(p, h.Name, h.ID, func(error) {})
 			case keep > 0 && done: // the grant may have expired there
 				s.keepAt(&own, p)
@@ -76,10 +80,8 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			}
 		})
 	})
-	done, over = err == nil, driver.IsOver(err)
+	done, over, taken = err == nil, driver.IsOver(err), errors.Is(err, driver.ErrTaken)
 	s.releasedName(h.ID, r != nil, err)
-	now := s.clock.now()
-	k.until, k.end = now+left, now+s.b.quarantine+s.ttl // one may just have restarted
 	close(settled)
 	for _, p := range others {
 		if over {

@@ -190,3 +190,26 @@ func TestLateFailureAfterADoneRelease(t *testing.T) {
 		}
 	})
 }
+
+// TestReleaseMissedAfterTheLease: the lease is over at servers 0 and 1, and the minimum hold is not. Server 2 misses
+// the release. It keeps the name, too: a cancellation would end its minimum hold.
+func TestReleaseMissedAfterTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s, h := holdingFor(t, 3, time.Hour)
+		renews(t, s, s.endpoints[2], h) // all have it
+		w.mu.Lock()
+		w.servers[0].end, w.servers[1].end = time.Now(), time.Now()
+		w.mu.Unlock()
+		m := &missing{once: true, member: s.endpoints[2].at()}
+		put(s.endpoints[2], m)
+		if err := s.Release(t.Context(), h, 0); !driver.IsOver(err) {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if v := w.servers[2]; m.cancelled.Load() > 0 || v.held() || !v.kept.After(time.Now()) {
+			t.Errorf("%d cancellations; held: %v; kept until %v", m.cancelled.Load(), v.held(), v.kept)
+		}
+	})
+}

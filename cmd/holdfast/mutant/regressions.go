@@ -130,7 +130,7 @@ var AllRegressions = []Regression{
 		}}, "redislock/quorum", "TestCancelAfterReleaseKeepsMinimum"},
 	{Mutant{ID: "quorum-minimum-of-each-vote", Bug: "a server that voted early counts the minimum hold from its vote",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `m.Pass(ctx, own, left, propose)`, `m.Pass(ctx, own, keep, propose)`},
+			{"redislock/quorum/release.go", `max(keep, k.left(s.clock.now()))`, `keep`},
 		}}, "redislock/quorum", "TestMinimumOfAnEarlyVote"},
 	{Mutant{ID: "quorum-missed-release", Bug: "a release within the minimum hold is not repeated at a server that missed it",
 		Edits: []Edit{
@@ -346,7 +346,7 @@ var AllRegressions = []Regression{
 		}}, "tests/quorum", "TestKeepMissedByOne"},
 	{Mutant{ID: "quorum-keeps-without-newborns", Bug: "a server that is in quarantine at a release never learns that the name is kept",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `now+s.b.quarantine+s.ttl`, `now+2*s.ttl`},
+			{"redislock/quorum/release.go", `now + s.b.quarantine + s.ttl + askLimit`, `now + 2*s.ttl`},
 		}}, "tests/quorum", "TestKeptAfterQuarantine"},
 	{Mutant{ID: "quorum-asks-after-release", Bug: "a server that is about to be asked for a grant is asked after its release, and keeps it",
 		Edits: []Edit{
