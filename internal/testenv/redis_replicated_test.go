@@ -49,6 +49,10 @@ func TestRedisCluster(t *testing.T) {
 		t.Errorf("server %d owns the slot", now)
 	}
 	c.Ready()
+	eventually(t, "the replica has the value", func() bool {
+		r := c.Servers[other].Info("replication")
+		return strings.Contains(r["slave0"], "state=online,offset="+r["master_repl_offset"]+",")
+	})
 	start = time.Now()
 	c.Servers[other].Kill()
 	now := c.Promoted("a", other, old)
