@@ -20,8 +20,8 @@ propose(sub(a, 71, 86))
 -- extended returns when a lease that would end at e ends now that it is renewed; see rule.extended.
 local function extended(e) return max(now + ttl, math.min(e, now + longest)) end
 
--- heard returns the owner of a grant, marked if its session wants to be called back.
-local function heard()
+-- marked returns the owner of a grant, marked if its session wants to be called back.
+local function marked()
   if not calls or mode ~= 'x' then return owner end
   local session, p = field(owner, 1)
   return len2('!' .. session) .. sub(owner, p)
@@ -33,17 +33,19 @@ advance()
 
 -- It has the grant already: the answer was lost, or the client confirms a hand-over.
 if st == 'X' then
-  if exp > now and field(tail, 1) == id then
-    exp, dirty = extended(exp), true
-    save()
-    return last
-  end
-  if exp <= now and mode == 'x' and regains(exp) and field(tail, 1) == id then
-    local s, k = since, keep
-    local token = give(id, mode, n, now + ttl, hold, heard())
-    if k >= keep then since, keep = s, k end
-    save()
-    return token
+  if field(tail, 1) == id then
+    if exp > now then
+      exp, dirty = extended(exp), true
+      save()
+      return last
+    end
+    if mode == 'x' and regains(exp) then
+      local s, k = since, keep
+      local token = give(id, mode, n, now + ttl, hold, marked())
+      if k >= keep then since, keep = s, k end
+      save()
+      return token
+    end
   end
 elseif count > 0 then
   local t, e, k, s, m, o = grantOf(id)
@@ -84,7 +86,7 @@ if not joined then
   if max_ > 0 then limit = max_ end
   if not line and fits(mode, n) then
     local new = fresh
-    local token = give(id, mode, n, now + ttl, hold, heard())
+    local token = give(id, mode, n, now + ttl, hold, marked())
     if new then enlist() end
     save()
     if not new or not INDEX then return token end

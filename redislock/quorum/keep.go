@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -116,7 +117,9 @@ func (s *session) keepsName(id string, d time.Duration, votes []vote) {
 	if len(s.keptNames) < mostKeeps {
 		n := len(s.endpoints)
 		now := time.Now()
-		k := &keptName{now.Add(min(d+grace, 2*s.ttl)), now.Add(d), false, make([]bool, n), make([]uint64, n)}
+		k := &keptName{
+			until: now.Add(min(d+grace, 2*s.ttl)), end: now.Add(d), done: make([]bool, n), tokens: make([]uint64, n),
+		}
 		for i := range votes {
 			if votes[i].state == granted {
 				k.tokens[i] = votes[i].token
@@ -160,13 +163,13 @@ func (s *session) keptAt(id string, i int) {
 
 // releasedName records how a release that keeps the name has ended. own: this session knew the grant, so
 // ErrGone does not say that an earlier try has released it.
-func (s *session) releasedName(id string, own bool, err error) {
+func (s *session) releasedName(id string, own bool, keep time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.keptNames[id]
 	switch {
 	case k == nil:
-	case err == nil:
+	case err == nil, own && keep == 0 && errors.Is(err, driver.ErrGone): // a minimum hold outlives the lease
 		k.released = true
 	case own && driver.IsOver(err): // a grant that had ended keeps nothing
 		delete(s.keptNames, id)

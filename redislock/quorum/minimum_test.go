@@ -146,6 +146,48 @@ func TestKeptAtAMajority(t *testing.T) {
 	}
 }
 
+// TestReleaseBesideAnEmptyServer: server 2 has lost its data, and the holder knows that. Server 1 owes answers. That
+// is no break: the release is successful with the answer of server 0, since the lease is proven.
+func TestReleaseBesideAnEmptyServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s, h := holdingFor(t, 3, time.Hour)
+		renews(t, s, s.endpoints[2], h) // all have it
+		r := s.find("a")
+		r.mu.Lock()
+		r.gone(2, s.stamp.Add(1))
+		r.votes[2].ended, r.votes[2].missing = 1, true // as learn
+		r.mu.Unlock()
+		w.mu.Lock()
+		w.servers[2].drop()
+		w.mu.Unlock()
+		put(s.endpoints[1], &owing{member: s.endpoints[1].at(), owes: true})
+		began := time.Now()
+		if err := s.Release(t.Context(), h, 0); err != nil || time.Since(began) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// TestLateAnswerOfFive: two of five servers have done a request, one says that the grant is over, and the next
+// answer comes late. It makes the majority.
+func TestLateAnswerOfFive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := simulated(5)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		answers := make(chan error)
+		go func() {
+			answers <- nil
+			answers <- nil
+			answers <- driver.ErrGone
+			time.Sleep(4 * grace)
+			answers <- nil
+		}()
+		if err := s.sum(t.Context(), answers, 4, true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // minimums is a server that notes the minimum hold of the last request.
 type minimums struct {
 	member
@@ -204,6 +246,41 @@ func TestMinimumOfAnEarlyVote(t *testing.T) {
 			if v.advance(0); v.token == 0 {
 				t.Errorf("server %d does not keep the name", i)
 			}
+		}
+	})
+}
+
+// TestReleaseAfterABreakOfFive: servers 3 and 4 are away. An operator has ended the grant at servers 1 and 2, and the
+// holder knows of server 2. Then both owe answers. The release must not be successful with the answer of server 0.
+func TestReleaseAfterABreakOfFive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(5)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		for _, p := range s.endpoints[3:] {
+			put(p, down{p.at()})
+		}
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+		reply, err := s.Acquire(t.Context(), req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		w.mu.Lock()
+		w.servers[1].drop()
+		w.servers[2].drop()
+		w.mu.Unlock()
+		r := s.find("a")
+		r.mu.Lock()
+		r.gone(2, s.stamp.Add(1))
+		r.votes[2].ended = 1 // as learn
+		r.mu.Unlock()
+		for _, p := range s.endpoints[1:3] {
+			put(p, &owing{member: p.at(), owes: true})
+		}
+		bound, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := s.Release(bound, h, 0); err == nil {
+			t.Error("the release was successful")
 		}
 	})
 }

@@ -20,7 +20,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	proven, left := false, max(keep, s.minimumLeft(h.ID))
 	if r != nil {
 		r.mu.Lock()
-		proven = keep == 0 && r.fresh(now, 90) && !r.ended()
+		proven = keep == 0 && r.fresh(now, 90) && !r.broken()
 		left = max(keep, r.minimum(now))
 		r.keeps = left > 0 // before it is over: from then on, a late answer cancels it
 		votes := slices.Clone(r.votes)
@@ -43,7 +43,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		r.mu.Lock()
 		for i, p := range s.endpoints {
 			// Where somebody has ended the grant, it keeps nothing.
-			if vote := &r.votes[i]; vote.state != granted && (vote.ended == 0 || vote.missing) {
+			if vote := &r.votes[i]; vote.state != granted && !vote.broken() {
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
 		}
@@ -54,13 +54,15 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		end:   now + s.b.quarantine + s.ttl + askLimit, // a server may restart during the release
 		pause: backoff.Pause{First: redial, Most: time.Second},
 	}
-	settled, done, over, taken := make(chan struct{}), false, false, false
-	err := s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
+	settled := make(chan struct{})
+	var err error // when that is closed
+	err = s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		known := r != nil
 		if !known { // it is repeated
 			own.Token, known = s.tokenAt(h, p.index)
 		}
-		// A server that had granted the request before a majority did counts its minimum hold from then.
+		// A server that had granted the request before a majority did counts its minimum hold from then. So each
+		// is told what is left, and counts that from now on.
 		err := m.Pass(ctx, own, max(keep, k.left(s.clock.now())), propose)
 		if err == nil || known && !undelivered(err) {
 			s.keptAt(h.ID, p.index)
@@ -71,20 +73,20 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			<-settled
 			own := k
 			switch {
-			case taken, over && keep > 0: // a grant that had ended keeps nothing; its minimum hold may go on
+			case errors.Is(err, driver.ErrTaken), keep > 0 && driver.IsOver(err):
+				// A grant that had ended keeps nothing. If only its lease had, its minimum hold goes on.
 				s.cancelOne(p, h.Name, h.ID, func(error) {})
-			case keep > 0 && done: // the grant may have expired there
+			case keep > 0 && err == nil: // the grant may have expired there
 				s.keepAt(&own, p)
 			default: // a minimum hold is on record there
 				s.passAgain(&own, p, h)
 			}
 		})
 	})
-	done, over, taken = err == nil, driver.IsOver(err), errors.Is(err, driver.ErrTaken)
-	s.releasedName(h.ID, r != nil, err)
+	s.releasedName(h.ID, r != nil, keep, err)
 	close(settled)
 	for _, p := range others {
-		if over {
+		if driver.IsOver(err) { // a grant that had ended keeps nothing
 			s.cancelOne(p, h.Name, h.ID, func(error) {})
 			continue
 		}
@@ -192,7 +194,10 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 	need := s.b.need()
 	for open := asked; open > 0; open-- {
 		rid := proven && done > 0 && gone+taken == 0 && open+len(errs) <= len(s.endpoints)-need
-		if late == nil && (rid || done+open+len(errs) < need) { // it is over; more answers may report another holder
+		switch over := rid || done+open+len(errs) < need; { // more answers may report another holder
+		case !over:
+			late = nil
+		case late == nil:
 			timer := time.NewTimer(grace)
 			defer timer.Stop()
 			late = timer.C

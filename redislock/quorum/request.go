@@ -206,6 +206,19 @@ func (r *request) ended() bool {
 	return false
 }
 
+// broken is ended, without servers that have lost their data.
+func (r *request) broken() bool {
+	for i := range r.votes {
+		if r.votes[i].broken() {
+			return true
+		}
+	}
+	return false
+}
+
+// broken reports whether the server has a record by which the grant is over.
+func (s *vote) broken() bool { return s.ended != 0 && !s.missing }
+
 // gone records that server i does not know the request.
 func (r *request) gone(i int, stamp int64) {
 	if s := r.accept(i, stamp); s != nil {

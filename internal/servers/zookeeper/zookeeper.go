@@ -25,7 +25,7 @@ const Packages = "default-jre-headless, libzookeeper-java, libslf4j-java and lib
 //
 // A tick is 100 ms, so sessions last 200 ms to 2 s. Nothing is synced to the disk, containers are
 // reaped within a second, and any number of clients may connect. The threads that wait for the
-// network also read and write: a hand-over to workers costs a fifth of the processor time.
+// network also read and write, which saves a hand-over to workers.
 func Command(dir string, settings ...string) ([]string, error) {
 	jars, err := Jars()
 	if err != nil {
