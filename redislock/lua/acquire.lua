@@ -20,8 +20,8 @@ propose(sub(a, 71, 86))
 -- extended returns when a lease that would end at e ends now that it is renewed; see rule.extended.
 local function extended(e) return max(now + ttl, math.min(e, now + longest)) end
 
--- marked returns the owner of a grant, marked if its session wants to be called back.
-local function marked()
+-- ownerOf returns the owner of a grant, with a mark if its session wants to be called back.
+local function ownerOf()
   if not calls or mode ~= 'x' then return owner end
   local session, p = field(owner, 1)
   return len2('!' .. session) .. sub(owner, p)
@@ -41,7 +41,7 @@ if st == 'X' then
     end
     if mode == 'x' and regains(exp) then
       local s, k = since, keep
-      local token = give(id, mode, n, now + ttl, hold, marked())
+      local token = give(id, mode, n, now + ttl, hold, ownerOf())
       if k >= keep then since, keep = s, k end
       save()
       return token
@@ -86,7 +86,7 @@ if not joined then
   if max_ > 0 then limit = max_ end
   if not line and fits(mode, n) then
     local new = fresh
-    local token = give(id, mode, n, now + ttl, hold, marked())
+    local token = give(id, mode, n, now + ttl, hold, ownerOf())
     if new then enlist() end
     save()
     if not new or not INDEX then return token end

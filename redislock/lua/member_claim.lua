@@ -4,17 +4,25 @@
 -- Readers need not give way to readers. A reader that other servers have granted enters, whatever
 -- is before it in the queue. Otherwise readers with some servers each could block a writer
 -- everywhere, and it them.
+--
+-- Rank 0 has a majority. So a grant here of which only the minimum hold is left has none, and ends.
 
 local id, claim = ARGV[1], ' c ' .. ARGV[2] .. ' ' .. ARGV[1]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
+local majority = ARGV[2] == '0'
 local deadline, _, hold, mode, n, owner
 if line then deadline, _, hold, mode, n, owner = getPlace(id) end
 if not deadline then
   save()
   return 1
 end
-if st == 'X' then
+if st == 'X' and majority and exp <= now then
+  unsettle()
+  st, used, count, limit = 'S', 0, 0, 0
+  grantNext(id, mode, n, deadline, hold, owner)
+  advance()
+elseif st == 'X' then
   local holder, at = field(tail, 1)
   publish(field(tail, at), holder .. claim)
 elseif st == 'S' and mode == 's' then
@@ -22,9 +30,14 @@ elseif st == 'S' and mode == 's' then
   advance()
 elseif st == 'S' then
   for _, h in ipairs(call('ZRANGE', KZ, 0, count - 1)) do
-    local _, _, _, _, _, holder = getHold(sub(h, 2), true)
-    publish(field(holder, 1), sub(h, 2) .. claim)
+    local _, e, _, _, m, holder = getHold(sub(h, 2), true)
+    if majority and e <= now then
+      dropHold(sub(h, 2), m)
+    else
+      publish(field(holder, 1), sub(h, 2) .. claim)
+    end
   end
+  advance()
 end
 save()
 return 0

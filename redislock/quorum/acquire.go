@@ -129,11 +129,8 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		at := r.tally(stamp)
 		token := r.agreed(t)
 		if token != 0 {
-			r.holds(token, t, s.clock.now())
+			s.holds(r, token, t, len(first) < len(s.endpoints))
 			r.mu.Unlock()
-			if len(first) < len(s.endpoints) {
-				s.completeSoon(r)
-			}
 			s.noteFree(r.driver.Name, s.clock.now()-t.sent)
 			return driver.Reply{Token: token}, nil
 		}
@@ -290,6 +287,9 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 			s.grantedAt(r, p, t, reply.Token)
 		default:
 			r.waits(p.index, t, place, reply)
+			if r.token != 0 {
+				s.claimAll(r, 0)
+			}
 			s.takePush(r, p.index)
 		}
 		s.evaluate(r)

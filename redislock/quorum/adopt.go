@@ -62,13 +62,20 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	mine := r.common() != 0
 	if err == nil && mine {
 		r.since = t
-		r.holds(h.Token, t, s.clock.now())
+		s.holds(r, h.Token, t, false)
 	}
 	r.mu.Unlock()
 	if err != nil && !mine && (driver.IsOver(err) || driver.IsFinal(err)) {
 		s.cancelEverywhere(r)
 	}
 	return err
+}
+
+// failedToAdopt reports whether the request was made from another grant, and no majority has adopted that.
+func (r *request) failedToAdopt() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.adopted.Token != 0 && r.token == 0
 }
 
 // checkToken refuses a grant with a wrong token, for instance of an edited ticket. A majority

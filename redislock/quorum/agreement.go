@@ -44,7 +44,7 @@ func (s *session) evaluate(r *request) {
 		return
 	}
 	if token := r.agreed(r.since); token != 0 {
-		r.holds(token, r.since, s.clock.now())
+		s.holds(r, token, r.since, false)
 		r.wake.Put(token)
 		return
 	}

@@ -57,7 +57,7 @@ func (s *session) leisure() time.Duration {
 func (s *session) split(r *request) (first, rest []*endpoint) {
 	s.mu.Lock()
 	_, contended := s.streak[r.driver.Name]
-	contended = contended || r.driver.MinHold > 0 // nothing extends a minimum hold to the others later
+	contended = contended || r.driver.MinHold > 0 // a minimum hold must not depend on a bare majority
 	s.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()

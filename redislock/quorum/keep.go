@@ -16,6 +16,7 @@ type keeping struct {
 	r       *request
 	until   time.Duration // the name is kept until then, or until the minimum hold is over
 	end     time.Duration // when the session tries no more to reach the server
+	sure    bool          // the release was successful, so a majority keeps the name
 	propose uint64
 	pause   backoff.Pause
 }
@@ -25,34 +26,40 @@ func (k *keeping) left(now time.Duration) time.Duration { return max(k.until-now
 
 // keepAt takes a server that has not granted the request, as far as is known, or has not received its
 // release, and keeps the name there as well. Nothing renews a kept name after the release, so it must not
-// depend on a bare majority, of which one may fail. A server that does not receive it now, or refuses, is
-// asked again.
+// depend on a bare majority, of which one may fail. If another request has the server, it is asked to give way
+// to the majority. A server that has not kept the name yet is asked again.
 func (s *session) keepAt(k *keeping, p *endpoint) {
 	now := s.clock.now()
 	k.r.mu.Lock()
 	req := k.r.driver
-	req.Wait, req.MinHold = false, k.r.minimum(now)
+	req.Wait, req.MinHold = k.sure, k.r.minimum(now)
 	k.r.mu.Unlock()
-	keep := k.left(now)
-	if keep == 0 && req.MinHold == 0 {
+	if k.left(now) == 0 && req.MinHold == 0 {
 		s.keptAt(req.ID, p.index)
 		s.cancelOne(p, req.Name, req.ID, func(error) {})
 		return
 	}
+	waits := false // another request has the server
 	s.at(p, func(ctx context.Context, m member) error {
 		reply, _, err := m.Ask(ctx, &req, k.propose)
 		switch {
 		case err != nil:
 			return err
-		case reply.Token == 0: // another request has it, and this one may be queued
+		case reply.Token == 0 && !req.Wait:
 			return m.Cancel(ctx, req.Name, req.ID)
+		case reply.Token == 0:
+			waits = true
+			return m.Claim(ctx, req.Name, req.ID, 0)
 		}
-		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, keep, 0)
+		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, k.left(s.clock.now()), 0)
 	}, func(err error) {
 		switch {
-		case !undelivered(err):
+		case !waits && !undelivered(err):
 			s.keptAt(req.ID, p.index)
-		case !s.later(k, p, func() { s.keepAt(k, p) }):
+		case s.later(k, p, func() { s.keepAt(k, p) }):
+		case waits:
+			s.cancelOne(p, req.Name, req.ID, func(error) {})
+		default:
 			p.addPending(req.Name, req.ID, s.expiry())
 		}
 	})
@@ -72,7 +79,8 @@ func (s *session) passAgain(k *keeping, p *endpoint, h driver.Hold) {
 	})
 }
 
-// later calls f after a pause, in the background. It returns false if it is too late, or if too many wait for p.
+// later calls f after a pause, in the background. It returns false after Close, if it is too late, or if too many
+// wait for p.
 func (s *session) later(k *keeping, p *endpoint, f func()) bool {
 	if s.clock.now() >= k.end || s.begin(nil) != nil {
 		return false
@@ -83,7 +91,7 @@ func (s *session) later(k *keeping, p *endpoint, f func()) bool {
 	}
 	go func() {
 		defer s.bg.Done()
-		again := k.pause.Wait(s.life)
+		again := backoff.Sleep(s.life, min(k.pause.Next(), max(k.left(s.clock.now()), redial)))
 		p.keeps.Add(-1)
 		if again {
 			f()

@@ -69,6 +69,15 @@ func (r *request) holds(token uint64, t term, now time.Duration) {
 	}
 }
 
+// holds is r.holds. A grant that other servers shall have as well is extended to them soon. So is a minimum hold:
+// it must not depend on a bare majority. The caller holds r.mu.
+func (s *session) holds(r *request, token uint64, t term, others bool) {
+	r.holds(token, t, s.clock.now())
+	if others || r.driver.MinHold > 0 {
+		s.completeSoon(r)
+	}
+}
+
 // standing returns how many servers have the grant, as answered since t, how many of them prove t,
 // and of how many the state is unknown. Once the proven lease is over, another request may have had a
 // majority. So from then on only those count that have had the grant all the time: the others may

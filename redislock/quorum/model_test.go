@@ -49,6 +49,10 @@ func TestModel(t *testing.T) {
 		"minimum holds, and lost":     {servers: 5, lose: 0.02, minimums: true, patience: 3 * modelTTL},
 		"minimum holds, for long": {servers: 5, lose: 0.05, minimums: true, slow: 30 * time.Second,
 			patience: time.Hour},
+		"minimum holds, one of three forgets": {servers: 3, dead: 1, forget: true, minimums: true, slow: 30 * time.Second,
+			patience: time.Hour},
+		"minimum holds, two of five forget": {servers: 5, dead: 2, forget: true, minimums: true, slow: 30 * time.Second,
+			patience: time.Hour},
 	}, 6)
 }
 
@@ -149,7 +153,7 @@ func (m model) run(seed uint64) []string {
 	ctx, stop := context.WithCancel(context.Background())
 	var group, background sync.WaitGroup
 	if m.forget {
-		background.Go(func() { w.forgetting(ctx, m.dead, max(m.slow, 20*time.Millisecond)) })
+		background.Go(func() { w.forgetting(ctx, m.dead, max(m.slow, 20*time.Millisecond), m.minimums) })
 	}
 	if m.short {
 		w.fast = modelFast
@@ -219,8 +223,13 @@ func (w *world) vanish(s *session, client int) {
 	_ = s.Close(context.Background())
 }
 
-// forgetting empties one server after the other: within a quarantine and a TTL only a minority.
-func (w *world) forgetting(ctx context.Context, most int, pause time.Duration) {
+// forgetting empties one server after the other: within a quarantine only a minority, and within a minimum hold,
+// too, if clients ask for those.
+func (w *world) forgetting(ctx context.Context, most int, pause time.Duration, minimums bool) {
+	recently := w.quarantine
+	if minimums {
+		recently += w.ttl
+	}
 	for i := 0; ; i++ {
 		w.mu.Lock()
 		if w.older {
@@ -229,7 +238,7 @@ func (w *world) forgetting(ctx context.Context, most int, pause time.Duration) {
 		v := w.servers[w.rng.IntN(len(w.servers))]
 		out := 0
 		for _, o := range w.servers {
-			if time.Now().Before(o.out) {
+			if time.Now().Before(o.out.Add(recently - w.quarantine)) {
 				out++
 			}
 		}

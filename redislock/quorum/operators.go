@@ -165,16 +165,17 @@ func (b *Backend) common(lists [][]driver.Holder, not map[string]bool) []driver.
 	return out
 }
 
-// one makes one holder from several servers' answers: the token that most have given, the greatest age, and
-// the time that a majority still gives it. The name is kept after a release if a majority says so. The holder
-// reads if one server says so: the others do not know its downgrade.
+// one makes one holder from several servers' answers: the token that most have given, how long a majority has
+// had it, and the time that a majority still gives it. The name is kept after a release if a majority says so.
+// The holder reads if one server says so: the others do not know its downgrade.
 func (b *Backend) one(same []driver.Holder) driver.Holder {
+	slices.SortFunc(same, func(a, b driver.Holder) int { return cmp.Compare(b.Age, a.Age) })
+	age := same[b.need()-1].Age
 	slices.SortFunc(same, func(a, b driver.Holder) int { return cmp.Compare(b.Left, a.Left) })
 	h := same[0]
-	h.Left = same[b.need()-1].Left
+	h.Left, h.Age = same[b.need()-1].Left, age
 	most, keep := 0, 0
 	for _, x := range same {
-		h.Age = max(h.Age, x.Age)
 		if x.Kept {
 			keep++
 		}

@@ -29,6 +29,8 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			s.keepsName(h.ID, left, votes)
 		}
 		s.drop(r)
+	} else if a := s.find(h.ID); a != nil && a.failedToAdopt() {
+		s.drop(a)
 	}
 	// The proposal must exceed the token that most of them have: another session may have proposed
 	// a higher one. The next grant probably takes as many tokens as this one. If it takes more, the
@@ -42,7 +44,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	if r != nil && r.isKept() {
 		r.mu.Lock()
 		for i, p := range s.endpoints {
-			// Where somebody has ended the grant, it keeps nothing.
+			// Where the grant is over, it keeps nothing more than its record says.
 			if vote := &r.votes[i]; vote.state != granted && !vote.broken() {
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
@@ -55,8 +57,8 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		pause: backoff.Pause{First: redial, Most: time.Second},
 	}
 	settled := make(chan struct{})
-	var err error // when that is closed
-	err = s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
+	var outcome error // when that is closed
+	outcome = s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		known := r != nil
 		if !known { // it is repeated
 			own.Token, known = s.tokenAt(h, p.index)
@@ -73,27 +75,28 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			<-settled
 			own := k
 			switch {
-			case errors.Is(err, driver.ErrTaken), keep > 0 && driver.IsOver(err):
-				// A grant that had ended keeps nothing. If only its lease had, its minimum hold goes on.
+			case errors.Is(outcome, driver.ErrTaken), keep > 0 && driver.IsOver(outcome): // it keeps nothing
 				s.cancelOne(p, h.Name, h.ID, func(error) {})
-			case keep > 0 && err == nil: // the grant may have expired there
+			case keep > 0 && outcome == nil: // the grant may have expired there
 				s.keepAt(&own, p)
-			default: // a minimum hold is on record there
+			default: // a minimum hold is on record there, even if the lease is over
 				s.passAgain(&own, p, h)
 			}
 		})
 	})
-	s.releasedName(h.ID, r != nil, keep, err)
+	k.sure = outcome == nil
+	s.releasedName(h.ID, r != nil, keep, outcome)
 	close(settled)
 	for _, p := range others {
-		if driver.IsOver(err) { // a grant that had ended keeps nothing
+		if driver.IsOver(outcome) { // a grant that had ended keeps nothing
+			s.keptAt(h.ID, p.index)
 			s.cancelOne(p, h.Name, h.ID, func(error) {})
 			continue
 		}
 		own := k
 		s.keepAt(&own, p)
 	}
-	return err
+	return outcome
 }
 
 // holding returns the request that holds h, if this session knows it.

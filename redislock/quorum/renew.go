@@ -288,7 +288,7 @@ func (s *session) state(h *hold, c *driver.Change) {
 			s.complete(r)
 		}
 	case r.token != 0 && token == r.token, r.token == 0 && token != 0:
-		r.holds(token, h.term, s.clock.now())
+		s.holds(r, token, h.term, false)
 		r.wake.Drain()
 		c.State, c.Token = driver.Granted, r.token
 	case r.token != 0: // pushed before, and not proven now
@@ -318,7 +318,7 @@ func (s *session) cancelEverywhere(r *request) {
 // are released before that.
 const completeAfter = 50 * time.Millisecond
 
-// completeSoon extends a grant to the other servers if it lasts.
+// completeSoon extends a grant to the other servers if it lasts. The caller may hold r.mu.
 func (s *session) completeSoon(r *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -206,7 +206,8 @@ func (r *request) ended() bool {
 	return false
 }
 
-// broken is ended, without servers that have lost their data.
+// broken is ended, without servers that have no record of the name. Most of them have lost their data. Others have
+// forgotten a grant that ended a minute ago, which the next renewal should have noticed.
 func (r *request) broken() bool {
 	for i := range r.votes {
 		if r.votes[i].broken() {
@@ -216,7 +217,7 @@ func (r *request) broken() bool {
 	return false
 }
 
-// broken reports whether the server has a record by which the grant is over.
+// broken reports whether the server has a record by which the grant is over, perhaps because the lease has expired.
 func (s *vote) broken() bool { return s.ended != 0 && !s.missing }
 
 // gone records that server i does not know the request.

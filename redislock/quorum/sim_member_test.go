@@ -336,8 +336,15 @@ func (m *simMember) Move(ctx context.Context, _, id string, place uint64) error 
 
 func (m *simMember) Claim(ctx context.Context, _, id string, rank int) error {
 	return m.exchange(ctx, func(v *simServer) error {
-		if v.find(id) < 0 {
+		i := v.find(id)
+		if i < 0 {
 			return driver.ErrGone
+		}
+		if p := v.queue[i]; rank == 0 && v.token != 0 && !v.held() { // the grant has no majority
+			v.queue = slices.Delete(v.queue, i, i+1)
+			v.give(p, p.deadline, 0)
+			p.who.push(p.id, v.token)
+			return nil
 		}
 		if h := v.holder; v.held() && m.w.flaw != noClaims {
 			go func() {

@@ -47,3 +47,24 @@ func TestEndedGrantKeepsNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestMinimumOfADeadWaiter: a waiter that has server 2 dies. Its minimum hold goes on there, though it never had the
+// lock. The holder gets the server when the waiter's lease is over: it has a majority.
+func TestMinimumOfADeadWaiter(t *testing.T) {
+	t.Parallel()
+	const ttl = 2 * time.Second
+	for what, mode := range map[string]driver.Mode{"writer": driver.Exclusive, "reader": driver.Shared} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			g := start(t, 3, ttl+time.Second)
+			dead := try("x", "c-1")
+			dead.Mode, dead.MinHold = mode, time.Hour
+			g.asks(t, 2, "c", dead)
+			a := open(t, g.backend(g.addrs()), "a", ttl)
+			h := get(t, a, try("x", "a-x"))
+			g.shows(t, 2, "x", "the holder", func(r driver.Record) bool {
+				return len(r.Holders) == 1 && r.Holders[0].ID == h.ID && !r.Holders[0].Kept
+			}, renewals(t, a, h))
+		})
+	}
+}

@@ -16,18 +16,24 @@ import (
 // asker is a client that asks one server for a mutex.
 func (g *group) asker(t testing.TB, i int, name, id string) (free func()) {
 	t.Helper()
+	return g.asks(t, i, id, try(name, id+"-1"))
+}
+
+// asks is asker for any request. The client does not renew its lease, which is as long as a quarantine.
+func (g *group) asks(t testing.TB, i int, id string, req *driver.Request) (free func()) {
+	t.Helper()
 	s, err := member(t, g, i).Join(within(t), driver.SessionConfig{ID: id, TTL: g.quarantine},
 		redislock.Hooks{Pushed: func(string) {}, Claimed: func(string, int, string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	reply, _, err := s.Ask(within(t), try(name, id+"-1"), 0)
+	reply, _, err := s.Ask(within(t), req, 0)
 	if err != nil || reply.Token == 0 {
 		t.Fatalf("server %d: %+v, %v", i+1, reply, err)
 	}
 	return func() {
-		if err := s.Pass(within(t), driver.Hold{Name: name, ID: id + "-1", Token: reply.Token}, 0, 0); err != nil {
+		if err := s.Pass(within(t), driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, 0, 0); err != nil {
 			t.Errorf("server %d: %v", i+1, err)
 		}
 	}

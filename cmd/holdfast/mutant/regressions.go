@@ -140,6 +140,15 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/adopt.go", `r.keepsAtLeast(minimum, `, `r.keepsAtLeast(min(minimum, 0), `},
 		}}, "tests/quorum", "TestAdoptedMinimum"},
+	{Mutant{ID: "quorum-kept-at-a-busy-server", Bug: "a released name is not kept at a server that another request has at that moment",
+		Edits: []Edit{
+			{"redislock/quorum/keep.go", `			waits = true
+			return m.Claim(ctx, req.Name, req.ID, 0)`, `			return m.Cancel(ctx, req.Name, req.ID)`},
+		}}, "redislock/quorum", "TestKeptAtABusyServer"},
+	{Mutant{ID: "quorum-minimum-of-a-dead-waiter", Bug: "a waiter that died keeps a server for its whole minimum hold",
+		Edits: []Edit{
+			{"redislock/lua/member_claim.lua", `local majority = ARGV[2] == '0'`, `local majority = false`},
+		}}, "tests/quorum", "TestMinimumOfADeadWaiter"},
 	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once",
 		Edits: []Edit{
 			{"acquire.go", `	if !c.work.tryAdd() {
@@ -313,7 +322,7 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-ended-grant-keeps",
 		Bug: "a release after the lease has ended keeps the name at a server that never granted it",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `if driver.IsOver(err) { // a grant`, `if false { // a grant`},
+			{"redislock/quorum/release.go", `if driver.IsOver(outcome) { // a grant`, `if false { // a grant`},
 		}}, "tests/quorum", "TestEndedGrantKeepsNothing"},
 	{Mutant{ID: "redis-trusts-lost-renewals",
 		Bug: "the quick release of a grant whose renewals were lost, and that has expired, reports success",
@@ -337,7 +346,7 @@ var AllRegressions = []Regression{
 		}}, "tests/quorum", "TestForgottenPlace"},
 	{Mutant{ID: "quorum-keeps-once", Bug: "a server that is away for a release never learns that the name is kept",
 		Edits: []Edit{
-			{"redislock/quorum/keep.go", `case !s.later(k, p, func() { s.keepAt(k, p) }):`, `default:`},
+			{"redislock/quorum/keep.go", `case s.later(k, p, func() { s.keepAt(k, p) }):`, `case false:`},
 		}}, "tests/quorum", "TestKeptByServerThatWasAway"},
 	{Mutant{ID: "quorum-releases-once", Bug: "a server that misses a release that keeps the name frees it when the lease ends",
 		Edits: []Edit{

@@ -1,0 +1,163 @@
+package quorum
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// votesFor gives server i to a request that waits or tries, with a lease that ends then.
+func (w *world) votesFor(s *session, i int, id string, hold, lease time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := s.endpoints[i].at().(*simMember)
+	w.servers[i].give(simPlace{id, 0, 1, time.Now().Add(time.Hour), hold, m}, time.Now().Add(lease), 0)
+}
+
+// keeps reports whether server i keeps the name for the request after its release.
+func (w *world) keeps(i int, id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.servers[i]
+	v.advance(0)
+	return v.token != 0 && v.holder.id == id && !v.held()
+}
+
+// grantedAtTwo takes the name x for a, with a minimum hold of an hour.
+func grantedAtTwo(t *testing.T, w *world, s *session) driver.Hold {
+	t.Helper()
+	req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+	reply, err := s.Acquire(t.Context(), req)
+	if n := w.has("a"); err != nil || reply.Token == 0 || n != 2 {
+		t.Fatal(reply, err, n)
+	}
+	return driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+}
+
+// TestKeptAtABusyServer: another request has server 2 when the name is released, for a second, or for as
+// long as nobody asks it to give way. Server 2 must keep the name, too: otherwise the minimum hold ends if
+// one of the others loses its data.
+func TestKeptAtABusyServer(t *testing.T) {
+	for name, lease := range map[string]time.Duration{"for a second": time.Second, "until it gives way": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := simulated(3)
+				t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+				w.votesFor(s, 2, "c", 0, lease)
+				c := &driver.Request{ID: "c", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true}
+				r, err := s.register(c, driver.Hold{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.mu.Lock()
+				token := w.servers[2].token
+				w.mu.Unlock()
+				if lease > time.Second {
+					r.mu.Lock()
+					r.since = s.term(s.stamp.Add(1), 0)
+					r.granted(2, r.since, token)
+					r.mu.Unlock()
+				}
+				h := grantedAtTwo(t, w, s)
+				if err := s.Release(t.Context(), h, 0); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				for i := range 3 {
+					if !w.keeps(i, "a") {
+						t.Errorf("server %d does not keep the name", i)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestMinimumOfADeadWaiter: a waiter that has server 2 dies. Its minimum hold goes on there, though it never
+// had the lock. The holder must get the server when the waiter's lease is over.
+func TestMinimumOfADeadWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w.votesFor(s, 2, "c", time.Hour, s.ttl/2)
+		h := grantedAtTwo(t, w, s)
+		for range 4 {
+			time.Sleep(s.ttl / 3)
+			if changes, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) > 0 {
+				t.Fatal(changes, err)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := w.has("a"); n != 3 {
+			t.Errorf("%d servers have granted the request", n)
+		}
+	})
+}
+
+// TestMinimumAtAServerThatWasBusy: another request has server 2 when the name is granted, and soon gives way.
+// Server 2 must know the minimum hold long before the first renewal: the holder may die.
+func TestMinimumAtAServerThatWasBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w.votesFor(s, 2, "c", 0, time.Second)
+		grantedAtTwo(t, w, s)
+		time.Sleep(2 * time.Second)
+		if n := w.has("a"); n != 3 {
+			t.Errorf("%d servers have granted the request", n)
+		}
+	})
+}
+
+// TestCancelAfterABreak: an operator has ended the grant at a majority, and server 2 has not answered the
+// request yet. Later cancellations must reach server 2: the request may still arrive there.
+func TestCancelAfterABreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		m := &noting{member: s.endpoints[2].at(), ids: map[string]bool{}}
+		put(s.endpoints[2], silentAsk{m})
+		h := grantedAtTwo(t, w, s)
+		for _, v := range w.servers[:2] {
+			w.mu.Lock()
+			v.drop()
+			w.mu.Unlock()
+		}
+		if err := s.Release(t.Context(), h, 0); !driver.IsOver(err) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		m.mu.Lock()
+		clear(m.ids)
+		m.mu.Unlock()
+		if err := s.Cancel(t.Context(), "x", "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.ids["a"] {
+			t.Error("server 2 was spared")
+		}
+	})
+}
+
+// TestFailedAdoptionIsForgotten: a session knows a request until its release, also if the adoption failed.
+func TestFailedAdoptionIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		h := driver.Hold{Name: "x", ID: "giver", Token: 7}
+		adopts := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1}
+		if _, err := s.register(adopts, h); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: 7}, 0)
+		if s.find("a") != nil {
+			t.Error("the session still knows the request")
+		}
+	})
+}
