@@ -204,17 +204,20 @@ func TestFamilyCPU(t *testing.T) {
 	if _, err := familyCPU(os.Getpid()); err != nil {
 		t.Skip(err)
 	}
-	// others is the CPU time of all processes but this one, whose own is read first, so it is no
-	// less.
-	others := func() time.Duration {
-		self, serr := processCPU(os.Getpid())
-		family, err := familyCPU(os.Getpid())
-		if err := errors.Join(serr, err); err != nil {
+	read := func(f func(int) (time.Duration, error)) time.Duration {
+		used, err := f(os.Getpid())
+		if err != nil {
 			t.Fatal(err)
 		}
-		return family - self
+		return used
 	}
-	before := others()
+	// Between two readings this process uses the CPU, too. So others is at least the CPU time of all
+	// other processes, and before is at most that.
+	others := func() time.Duration {
+		self := read(processCPU)
+		return read(familyCPU) - self
+	}
+	before := read(familyCPU) - read(processCPU)
 	child := exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done; read x")
 	servers.Bind(child)
 	in, ierr := child.StdinPipe()
