@@ -1,25 +1,38 @@
 -- Asks the holders here to give way if they lack a majority. KEYS: l, z, m, t. ARGV: the claimant's
--- id, its rank. Answers 1 if the claimant does not wait here.
+-- id, its rank, the token of its majority or 0. Answers 1 if the claimant does not wait here.
 --
 -- Readers need not give way to readers. A reader that other servers have granted enters, whatever
 -- is before it in the queue. Otherwise readers with some servers each could block a writer
 -- everywhere, and it them.
 --
--- Rank 0 has a majority. So a grant here of which only the minimum hold is left has none, and ends.
+-- Rank 0 has a majority. So a writer's grant here of which only the minimum hold is left has none, and
+-- ends, unless it was released under a larger token: then it is newer. To another reader it may be
+-- that of a reader, whose downgrade did not arrive here.
 
 local id, claim = ARGV[1], ' c ' .. ARGV[2] .. ' ' .. ARGV[1]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
-local majority = ARGV[2] == '0'
+local majority, above = ARGV[2] == '0', num(ARGV[3])
+
+-- over reports whether a grant, whose lease ends at e, ends.
+local function over(e, token)
+  return majority and e <= now and (e > 0 or token <= above)
+end
+
 local deadline, _, hold, mode, n, owner
 if line then deadline, _, hold, mode, n, owner = getPlace(id) end
 if not deadline then
   save()
   return 1
 end
-if st == 'X' and majority and exp <= now then
+if st == 'X' and over(exp, last) then
+  local holder, at = field(tail, 1)
   unsettle()
   st, used, count, limit = 'S', 0, 0, 0
+  if mode == 's' then
+    used, count = 1, 1
+    putHold(holder, last, exp, keep, since, 1, sub(tail, at))
+  end
   grantNext(id, mode, n, deadline, hold, owner)
   advance()
 elseif st == 'X' then
@@ -30,8 +43,8 @@ elseif st == 'S' and mode == 's' then
   advance()
 elseif st == 'S' then
   for _, h in ipairs(call('ZRANGE', KZ, 0, count - 1)) do
-    local _, e, _, _, m, holder = getHold(sub(h, 2), true)
-    if majority and e <= now then
+    local t, e, _, _, m, holder = getHold(sub(h, 2), true)
+    if over(e, t) then
       dropHold(sub(h, 2), m)
     else
       publish(field(holder, 1), sub(h, 2) .. claim)

@@ -287,7 +287,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 			s.grantedAt(r, p, t, reply.Token)
 		default:
 			r.waits(p.index, t, place, reply)
-			if r.token != 0 {
+			if r.token != 0 && s.clock.now() < r.proof.end() {
 				s.claimAll(r, 0)
 			}
 			s.takePush(r, p.index)

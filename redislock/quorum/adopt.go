@@ -62,7 +62,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	mine := r.common() != 0
 	if err == nil && mine {
 		r.since = t
-		s.holds(r, h.Token, t, false)
+		r.holds(h.Token, t, s.clock.now()) // a server that is asked for a place now would refuse the adoption
 	}
 	r.mu.Unlock()
 	if err != nil && !mine && (driver.IsOver(err) || driver.IsFinal(err)) {

@@ -223,13 +223,14 @@ const askAgain = 3
 
 // claimAll claims every server that has queued r. The caller holds r.mu.
 func (s *session) claimAll(r *request, rank int) {
+	token := r.token
 	for i, p := range s.endpoints {
 		if r.votes[i].state != waiting {
 			continue
 		}
 		stamp := r.votes[i].answered
 		s.at(p, func(ctx context.Context, m member) error {
-			return m.Claim(ctx, r.driver.Name, r.driver.ID, rank)
+			return m.Claim(ctx, r.driver.Name, r.driver.ID, rank, token)
 		}, func(err error) {
 			if errors.Is(err, driver.ErrGone) {
 				s.background(func() { s.rejoin(r, p, stamp) })

@@ -29,6 +29,9 @@
 //     such a server that has no majority either yields it if the claimant ranks higher: by the
 //     first server that it has, in the name's order of servers. No client retries at random. The
 //     queue of the first server in that order determines the places at all others.
+//   - A holder with a majority claims the servers that it lacks, and so does a released request whose
+//     name is kept. Then a server itself ends a grant of which only the minimum hold is left: its
+//     waiter died, or has never had a majority.
 //   - Fencing tokens: every server gives larger and larger tokens. A majority has given the token T
 //     of a grant, or raised the grant to it, before the client learns T. A later grant has a
 //     majority as well. One of its servers knows T and gives a larger token, and all of them must

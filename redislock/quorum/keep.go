@@ -16,7 +16,8 @@ type keeping struct {
 	r       *request
 	until   time.Duration // the name is kept until then, or until the minimum hold is over
 	end     time.Duration // when the session tries no more to reach the server
-	sure    bool          // the release was successful, so a majority keeps the name
+	token   uint64        // of the majority that keeps the name
+	sure    bool          // the release was successful
 	propose uint64
 	pause   backoff.Pause
 }
@@ -39,25 +40,31 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 		s.cancelOne(p, req.Name, req.ID, func(error) {})
 		return
 	}
-	waits := false // another request has the server
+	again := false // the server has answered, and does not keep the name
 	s.at(p, func(ctx context.Context, m member) error {
 		reply, _, err := m.Ask(ctx, &req, k.propose)
-		switch {
+		switch holder := reply.Holder; {
 		case err != nil:
 			return err
-		case reply.Token == 0 && !req.Wait:
+		case reply.Token != 0:
+			h := driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}
+			err := m.Pass(ctx, h, k.left(s.clock.now()), 0)
+			again = driver.IsOver(err) // a cancellation came in between
+			return err
+		case holder != nil && holder.Kept && holder.ID == req.ID: // an earlier try has done it
 			return m.Cancel(ctx, req.Name, req.ID)
-		case reply.Token == 0:
-			waits = true
-			return m.Claim(ctx, req.Name, req.ID, 0)
+		case !k.sure:
+			again = true
+			return m.Cancel(ctx, req.Name, req.ID)
 		}
-		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, k.left(s.clock.now()), 0)
+		again = true
+		return m.Claim(ctx, req.Name, req.ID, 0, k.token)
 	}, func(err error) {
 		switch {
-		case !waits && !undelivered(err):
+		case !again && !undelivered(err):
 			s.keptAt(req.ID, p.index)
 		case s.later(k, p, func() { s.keepAt(k, p) }):
-		case waits:
+		case again:
 			s.cancelOne(p, req.Name, req.ID, func(error) {})
 		default:
 			p.addPending(req.Name, req.ID, s.expiry())

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,6 +159,61 @@ func TestFailedAdoptionIsForgotten(t *testing.T) {
 		_ = s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: 7}, 0)
 		if s.find("a") != nil {
 			t.Error("the session still knows the request")
+		}
+	})
+}
+
+// TestClaimBelowTheToken: server 2 is away when the name is released. When it is back, it keeps the name after the
+// release of a later grant, under a larger token. That must stay.
+func TestClaimBelowTheToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		here := s.endpoints[2].at()
+		put(s.endpoints[2], down{here})
+		h := grantedAtTwo(t, w, s)
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		put(s.endpoints[2], here)
+		w.votesFor(s, 2, "c", 2*time.Hour, time.Second)
+		w.mu.Lock()
+		w.servers[2].end = time.Time{} // it was released
+		w.mu.Unlock()
+		time.Sleep(30 * time.Second)
+		if !w.keeps(2, "c") {
+			t.Error("server 2 does not keep the name for the later grant")
+		}
+	})
+}
+
+// cancels is a server that gets a late cancellation before the first release.
+type cancels struct {
+	member
+	once sync.Once
+}
+
+func (m *cancels) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
+	m.once.Do(func() { _ = m.member.Cancel(ctx, h.Name, h.ID) })
+	return m.member.Pass(ctx, h, keep, propose)
+}
+
+// TestKeptBesideACancellation: a cancellation ends the grant at server 2 before the name is kept there. The
+// session asks again.
+func TestKeptBesideACancellation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w.votesFor(s, 2, "c", 0, time.Millisecond)
+		h := grantedAtTwo(t, w, s)
+		put(s.endpoints[2], &cancels{member: s.endpoints[2].at()})
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if !w.keeps(2, "a") {
+			t.Error("server 2 does not keep the name")
 		}
 	})
 }

@@ -114,7 +114,7 @@ type member interface {
 	Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error
 	Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (uint64, time.Duration, error)
 	Move(ctx context.Context, name, id string, place uint64) error
-	Claim(ctx context.Context, name, id string, rank int) error
+	Claim(ctx context.Context, name, id string, rank int, token uint64) error
 	Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (<-chan uint64, uint64, error)
 	Cancel(ctx context.Context, name, id string) error
 	Withdraw(ctx context.Context, name, id string, limit uint64) (uint64, error)
@@ -150,7 +150,7 @@ type pendingCancel struct {
 const (
 	stuckMost   = 8    // exchanges under way with a server that has not answered for stuckAfter; no more are sent
 	mostPending = 8192 // cancellations kept for a silent server; the others expire there
-	mostKeeps   = 1024 // names that a silent server shall keep; the others only the majority keeps
+	mostKeeps   = 1024 // names that a silent or busy server shall keep; the others only the majority keeps
 	flushAtOnce = 64
 )
 

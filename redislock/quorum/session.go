@@ -36,7 +36,7 @@ type session struct {
 	closed    bool
 	streak    map[string]int8 // of contended names, see fastpath.go
 	pace      time.Duration   // how long a majority takes
-	partial   []*request      // granted by a first majority, see completeSoon
+	partial   []*request      // see completeSoon
 	bound     context.Context // shared by exchanges, see limited
 	until     time.Time
 }

@@ -179,7 +179,7 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 		}
 		if reply.Token == 0 {
 			last = v.last
-			reply.Holder = &driver.Holder{ID: v.holder.id, Token: v.token}
+			reply.Holder = &driver.Holder{ID: v.holder.id, Token: v.token, Kept: v.token != 0 && !v.held()}
 			reply.Retry = max(time.Until(v.end), time.Until(v.kept))
 		}
 		return nil
@@ -334,13 +334,14 @@ func (m *simMember) Move(ctx context.Context, _, id string, place uint64) error 
 	})
 }
 
-func (m *simMember) Claim(ctx context.Context, _, id string, rank int) error {
+func (m *simMember) Claim(ctx context.Context, _, id string, rank int, token uint64) error {
 	return m.exchange(ctx, func(v *simServer) error {
 		i := v.find(id)
 		if i < 0 {
 			return driver.ErrGone
 		}
-		if p := v.queue[i]; rank == 0 && v.token != 0 && !v.held() { // the grant has no majority
+		lapsed := v.token != 0 && !v.held() && (!v.end.IsZero() || v.token <= token)
+		if p := v.queue[i]; rank == 0 && lapsed { // the grant has no majority
 			v.queue = slices.Delete(v.queue, i, i+1)
 			v.give(p, p.deadline, 0)
 			p.who.push(p.id, v.token)

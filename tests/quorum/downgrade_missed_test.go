@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -35,4 +36,34 @@ func TestDowngradeMissedByOne(t *testing.T) {
 			granted(t, b, r, renewals(t, a, h))
 		})
 	}
+}
+
+// TestReaderBesideAMissedDowngrade: server 2 has missed a downgrade, and so keeps the name for a writer after its
+// release. A reader with a majority enters there. The minimum hold goes on, against writers.
+func TestReaderBesideAMissedDowngrade(t *testing.T) {
+	t.Parallel()
+	g := start(t, 3, time.Minute+time.Second)
+	ways := g.proxies()
+	a, b := open(t, g.backend(ways.addrs()), "a", time.Minute), open(t, g.backend(g.addrs()), "b", time.Minute)
+	first := try("x", "a-x")
+	first.MinHold = 10 * time.Minute
+	h := get(t, a, first)
+	g.everywhere(t, "x", renewals(t, a, h))
+	ways[2].Refuse()
+	if err := a.Downgrade(within(t), h); err != nil {
+		t.Fatalf("Downgrade: %v", err)
+	}
+	if err := a.Release(within(t), h, 0); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+	ways[2].Heal()
+	g.shows(t, 2, "x", "a writer's name kept", func(r driver.Record) bool {
+		return len(r.Holders) == 1 && r.Holders[0].Kept && r.Holders[0].Mode == driver.Exclusive
+	}, func() {})
+	reader := try("x", "b-x")
+	reader.Mode = driver.Shared
+	g.shows(t, 2, "x", "both readers", func(r driver.Record) bool {
+		kept := slices.ContainsFunc(r.Holders, func(h driver.Holder) bool { return h.ID == "a-x" && h.Kept })
+		return len(r.Holders) == 2 && kept
+	}, renewals(t, b, get(t, b, reader)))
 }

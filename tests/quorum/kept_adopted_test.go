@@ -78,3 +78,25 @@ func TestGrantedAgainWithinTheMinimum(t *testing.T) {
 		}, func() {})
 	}
 }
+
+// TestAdoptionAtAFarServer: a lock with a minimum hold is adopted, and one server answers late. The adoption must
+// succeed there, although a majority has done it before.
+func TestAdoptionAtAFarServer(t *testing.T) {
+	t.Parallel()
+	g := start(t, 3, time.Minute+time.Second)
+	ways := g.proxies()
+	a, b := open(t, g.backend(ways.addrs()), "a", time.Minute), open(t, g.backend(ways.addrs()), "b", time.Minute)
+	r := try("x", "a-x")
+	r.MinHold = 10 * time.Minute
+	h := get(t, a, r)
+	other := get(t, b, try("y", "b-y"))
+	g.everywhere(t, "x", renewals(t, a, h))
+	g.everywhere(t, "y", renewals(t, b, other))
+	ways[2].Delay(150 * time.Millisecond)
+	if err := b.Adopt(within(t), h, "b-x", ""); err != nil {
+		t.Fatal(err)
+	}
+	g.shows(t, 2, "x", "the adopter", func(r driver.Record) bool {
+		return len(r.Holders) == 1 && r.Holders[0].ID == "b-x" && r.Waiting == 0
+	}, func() {})
+}

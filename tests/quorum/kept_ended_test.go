@@ -1,10 +1,12 @@
 package quorum_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 // TestEndedGrantKeepsNothing: a release that keeps the name comes after the lease has ended. It keeps the
@@ -66,5 +68,47 @@ func TestMinimumOfADeadWaiter(t *testing.T) {
 				return len(r.Holders) == 1 && r.Holders[0].ID == h.ID && !r.Holders[0].Kept
 			}, renewals(t, a, h))
 		})
+	}
+}
+
+// TestClaimOfAnOlderGrant: a server keeps a name for a grant that was released. A claim of a majority ends that
+// only if its token is not smaller.
+func TestClaimOfAnOlderGrant(t *testing.T) {
+	t.Parallel()
+	g := start(t, 3, time.Minute)
+	m := member(t, g, 0)
+	join := func(id string) *redislock.MemberSession {
+		s, err := m.Join(within(t), driver.SessionConfig{ID: id, TTL: g.quarantine},
+			redislock.Hooks{Pushed: func(string) {}, Claimed: func(string, int, string) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close(context.Background()) })
+		return s
+	}
+	c, a := join("c"), join("a")
+	reply, _, err := c.Ask(within(t), try("x", "c-x"), 0)
+	if err != nil || reply.Token == 0 {
+		t.Fatal(reply, err)
+	}
+	if err := c.Pass(within(t), driver.Hold{Name: "x", ID: "c-x", Token: reply.Token}, time.Hour, 0); err != nil {
+		t.Fatal(err)
+	}
+	waits := try("x", "a-x")
+	waits.Wait = true
+	if reply, _, err := a.Ask(within(t), waits, 0); err != nil || reply.Token != 0 {
+		t.Fatal(reply, err)
+	}
+	for _, claim := range []struct {
+		token  uint64
+		holder string
+	}{{reply.Token - 1, "c-x"}, {reply.Token, "a-x"}} {
+		if err := a.Claim(within(t), "x", "a-x", 0, claim.token); err != nil {
+			t.Fatal(err)
+		}
+		r, err := m.Inspect(within(t), "x")
+		if err != nil || len(r.Holders) != 1 || r.Holders[0].ID != claim.holder {
+			t.Errorf("after a claim under %d: %+v, %v; want the holder %s", claim.token, r, err, claim.holder)
+		}
 	}
 }

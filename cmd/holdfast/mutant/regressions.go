@@ -142,13 +142,23 @@ var AllRegressions = []Regression{
 		}}, "tests/quorum", "TestAdoptedMinimum"},
 	{Mutant{ID: "quorum-kept-at-a-busy-server", Bug: "a released name is not kept at a server that another request has at that moment",
 		Edits: []Edit{
-			{"redislock/quorum/keep.go", `			waits = true
-			return m.Claim(ctx, req.Name, req.ID, 0)`, `			return m.Cancel(ctx, req.Name, req.ID)`},
+			{"redislock/quorum/keep.go", `		again = true
+		return m.Claim(ctx, req.Name, req.ID, 0, k.token)`, `		return m.Cancel(ctx, req.Name, req.ID)`},
 		}}, "redislock/quorum", "TestKeptAtABusyServer"},
 	{Mutant{ID: "quorum-minimum-of-a-dead-waiter", Bug: "a waiter that died keeps a server for its whole minimum hold",
 		Edits: []Edit{
-			{"redislock/lua/member_claim.lua", `local majority = ARGV[2] == '0'`, `local majority = false`},
+			{"redislock/lua/member_claim.lua", `local majority, above = ARGV[2] == '0'`, `local majority, above = false`},
 		}}, "tests/quorum", "TestMinimumOfADeadWaiter"},
+	{Mutant{ID: "quorum-claim-ends-newer", Bug: "a late claim ends the minimum hold of a later grant",
+		Edits: []Edit{
+			{"redislock/lua/member_claim.lua", `token <= above`, `true`},
+		}}, "tests/quorum", "TestClaimOfAnOlderGrant"},
+	{Mutant{ID: "quorum-reader-ends-minimum", Bug: "a reader ends a minimum hold at a server that missed the downgrade",
+		Edits: []Edit{
+			{"redislock/lua/member_claim.lua", `if mode == 's' then
+    used`, `if false then
+    used`},
+		}}, "tests/quorum", "TestReaderBesideAMissedDowngrade"},
 	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once",
 		Edits: []Edit{
 			{"acquire.go", `	if !c.work.tryAdd() {
