@@ -1,13 +1,13 @@
 -- Asks the holders here to give way if they lack a majority. KEYS: l, z, m, t. ARGV: the claimant's
--- id, its rank, the token of its majority or 0. Answers 1 if the claimant does not wait here.
+-- id, its rank, a token. Answers 1 if the claimant does not wait here.
 --
 -- Readers need not give way to readers. A reader that other servers have granted enters, whatever
 -- is before it in the queue. Otherwise readers with some servers each could block a writer
 -- everywhere, and it them.
 --
--- Rank 0 has a majority. So a writer's grant here of which only the minimum hold is left has none, and
--- ends, unless it was released under a larger token: then it is newer. To another reader it may be
--- that of a reader, whose downgrade did not arrive here.
+-- Rank 0 had a majority when the token was above all. So no majority keeps a name for a grant here whose
+-- lease is over, and the grant ends. But one that was released under a larger token may be newer. To a
+-- reader, a writer's grant may be that of a reader, whose downgrade did not arrive here.
 
 local id, claim = ARGV[1], ' c ' .. ARGV[2] .. ' ' .. ARGV[1]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])

@@ -223,7 +223,7 @@ const askAgain = 3
 
 // claimAll claims every server that has queued r. The caller holds r.mu.
 func (s *session) claimAll(r *request, rank int) {
-	token := r.token
+	token := max(r.token, s.clock.propose()) // r has a majority now, if rank is 0
 	for i, p := range s.endpoints {
 		if r.votes[i].state != waiting {
 			continue

@@ -16,9 +16,8 @@ type keeping struct {
 	r       *request
 	until   time.Duration // the name is kept until then, or until the minimum hold is over
 	end     time.Duration // when the session tries no more to reach the server
-	token   uint64        // of the majority that keeps the name
 	sure    bool          // the release was successful
-	propose uint64
+	propose uint64        // a token that was above all when the release began
 	pause   backoff.Pause
 }
 
@@ -27,8 +26,8 @@ func (k *keeping) left(now time.Duration) time.Duration { return max(k.until-now
 
 // keepAt takes a server that has not granted the request, as far as is known, or has not received its
 // release, and keeps the name there as well. Nothing renews a kept name after the release, so it must not
-// depend on a bare majority, of which one may fail. If another request has the server, it is asked to give way
-// to the majority. A server that has not kept the name yet is asked again.
+// depend on a bare majority, of which one may fail. If another request has the server, and a majority keeps the
+// name, that request is asked to give way. A server that has not kept the name yet is asked again.
 func (s *session) keepAt(k *keeping, p *endpoint) {
 	now := s.clock.now()
 	k.r.mu.Lock()
@@ -58,7 +57,7 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 			return m.Cancel(ctx, req.Name, req.ID)
 		}
 		again = true
-		return m.Claim(ctx, req.Name, req.ID, 0, k.token)
+		return m.Claim(ctx, req.Name, req.ID, 0, k.propose)
 	}, func(err error) {
 		switch {
 		case !again && !undelivered(err):

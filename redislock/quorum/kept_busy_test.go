@@ -217,3 +217,31 @@ func TestKeptBesideACancellation(t *testing.T) {
 		}
 	})
 }
+
+// TestServerKeptForAnOlderGrant: server 2 keeps the name for a grant that was released, under a token above the
+// holder's. The holder has a majority now, so it must get the server.
+func TestServerKeptForAnOlderGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		here := s.endpoints[2].at()
+		put(s.endpoints[2], down{here})
+		h := grantedAtTwo(t, w, s)
+		time.Sleep(time.Second)
+		put(s.endpoints[2], here)
+		w.votesFor(s, 2, "c", time.Hour, time.Second)
+		w.mu.Lock()
+		w.servers[2].end = time.Time{} // its release was repeated here
+		w.mu.Unlock()
+		for range 2 {
+			time.Sleep(s.ttl / 3)
+			if changes, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) > 0 {
+				t.Fatal(changes, err)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := w.has("a"); n != 3 {
+			t.Errorf("%d servers have granted the request", n)
+		}
+	})
+}

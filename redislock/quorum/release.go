@@ -52,7 +52,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		r.mu.Unlock()
 	}
 	k := keeping{
-		r: r, propose: propose, token: h.Token, until: now + left,
+		r: r, propose: propose, until: now + left,
 		end:   now + s.b.quarantine + s.ttl + askLimit, // a server may restart during the release
 		pause: backoff.Pause{First: redial, Most: time.Second},
 	}

@@ -143,7 +143,7 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-kept-at-a-busy-server", Bug: "a released name is not kept at a server that another request has at that moment",
 		Edits: []Edit{
 			{"redislock/quorum/keep.go", `		again = true
-		return m.Claim(ctx, req.Name, req.ID, 0, k.token)`, `		return m.Cancel(ctx, req.Name, req.ID)`},
+		return m.Claim(ctx, req.Name, req.ID, 0, k.propose)`, `		return m.Cancel(ctx, req.Name, req.ID)`},
 		}}, "redislock/quorum", "TestKeptAtABusyServer"},
 	{Mutant{ID: "quorum-minimum-of-a-dead-waiter", Bug: "a waiter that died keeps a server for its whole minimum hold",
 		Edits: []Edit{
