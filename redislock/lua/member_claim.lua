@@ -5,8 +5,8 @@
 -- is before it in the queue. Otherwise readers with some servers each could block a writer
 -- everywhere, and it them.
 --
--- Rank 0 had a majority when the token was above all. So no majority keeps a name for a grant here whose
--- lease is over, and the grant ends. But one that was released under a larger token may be newer. To a
+-- Rank 0 has a majority, and the token is above those of earlier grants. So a grant here whose lease is
+-- over has no majority, and ends. But one that was released under a larger token may be newer. To a
 -- reader, a writer's grant may be that of a reader, whose downgrade did not arrive here.
 
 local id, claim = ARGV[1], ' c ' .. ARGV[2] .. ' ' .. ARGV[1]

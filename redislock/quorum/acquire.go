@@ -129,8 +129,11 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		at := r.tally(stamp)
 		token := r.agreed(t)
 		if token != 0 {
-			s.holds(r, token, t, len(first) < len(s.endpoints))
+			s.holds(r, token, t)
 			r.mu.Unlock()
+			if len(first) < len(s.endpoints) {
+				s.completeSoon(r)
+			}
 			s.noteFree(r.driver.Name, s.clock.now()-t.sent)
 			return driver.Reply{Token: token}, nil
 		}
@@ -288,7 +291,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		default:
 			r.waits(p.index, t, place, reply)
 			if r.token != 0 && s.clock.now() < r.proof.end() {
-				s.claimAll(r, 0)
+				s.claimAt(r, p, 0)
 			}
 			s.takePush(r, p.index)
 		}

@@ -44,7 +44,7 @@ func (s *session) evaluate(r *request) {
 		return
 	}
 	if token := r.agreed(r.since); token != 0 {
-		s.holds(r, token, r.since, false)
+		s.holds(r, token, r.since)
 		r.wake.Put(token)
 		return
 	}
@@ -223,20 +223,25 @@ const askAgain = 3
 
 // claimAll claims every server that has queued r. The caller holds r.mu.
 func (s *session) claimAll(r *request, rank int) {
-	token := max(r.token, s.clock.propose()) // r has a majority now, if rank is 0
-	for i, p := range s.endpoints {
-		if r.votes[i].state != waiting {
-			continue
-		}
-		stamp := r.votes[i].answered
-		s.at(p, func(ctx context.Context, m member) error {
-			return m.Claim(ctx, r.driver.Name, r.driver.ID, rank, token)
-		}, func(err error) {
-			if errors.Is(err, driver.ErrGone) {
-				s.background(func() { s.rejoin(r, p, stamp) })
-			}
-		})
+	for _, p := range s.endpoints {
+		s.claimAt(r, p, rank)
 	}
+}
+
+// claimAt claims a server if it has queued r. The caller holds r.mu, and rank 0 has a majority now.
+func (s *session) claimAt(r *request, p *endpoint, rank int) {
+	vote := &r.votes[p.index]
+	if vote.state != waiting {
+		return
+	}
+	stamp, token := vote.answered, max(r.token, s.clock.propose())
+	s.at(p, func(ctx context.Context, m member) error {
+		return m.Claim(ctx, r.driver.Name, r.driver.ID, rank, token)
+	}, func(err error) {
+		if errors.Is(err, driver.ErrGone) {
+			s.background(func() { s.rejoin(r, p, stamp) })
+		}
+	})
 }
 
 // grantedAt records that p granted r, in the exchange t. The caller holds r.mu.

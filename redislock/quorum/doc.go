@@ -30,9 +30,10 @@
 //     first server that it has, in the name's order of servers. No client retries at random. The
 //     queue of the first server in that order determines the places at all others.
 //   - A holder with a majority claims the servers that it lacks, and so does a released request whose
-//     name is kept. Then a server itself ends a grant of which only the minimum hold is left. No
-//     majority keeps that any more, or none ever did. It spares a grant that was released after the
-//     claimant had its majority, by the token. To a reader it turns a writer's name into a reader's.
+//     name is kept. Then a server itself ends a grant of which only the minimum hold is left: no
+//     majority keeps that any more, or none ever did. A grant that was released under a larger token
+//     than the claim's stays, because it may be newer. If a reader claims, a writer's grant becomes
+//     a reader's.
 //   - Fencing tokens: every server gives larger and larger tokens. A majority has given the token T
 //     of a grant, or raised the grant to it, before the client learns T. A later grant has a
 //     majority as well. One of its servers knows T and gives a larger token, and all of them must

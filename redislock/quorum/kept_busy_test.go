@@ -10,12 +10,27 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
+// three is simulated with three servers. All ends with the test.
+func three(t *testing.T) (*world, *session) {
+	w, s := simulated(3)
+	t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+	return w, s
+}
+
 // votesFor gives server i to a request that waits or tries, with a lease that ends then.
 func (w *world) votesFor(s *session, i int, id string, hold, lease time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := s.endpoints[i].at().(*simMember)
 	w.servers[i].give(simPlace{id, 0, 1, time.Now().Add(time.Hour), hold, m}, time.Now().Add(lease), 0)
+}
+
+// keepsFor makes server i keep the name for a request that was released.
+func (w *world) keepsFor(s *session, i int, id string, hold time.Duration) {
+	w.votesFor(s, i, id, hold, time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.servers[i].end = time.Time{}
 }
 
 // keeps reports whether server i keeps the name for the request after its release.
@@ -45,8 +60,7 @@ func TestKeptAtABusyServer(t *testing.T) {
 	for name, lease := range map[string]time.Duration{"for a second": time.Second, "until it gives way": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, s := simulated(3)
-				t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+				w, s := three(t)
 				w.votesFor(s, 2, "c", 0, lease)
 				c := &driver.Request{ID: "c", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true}
 				r, err := s.register(c, driver.Hold{})
@@ -81,15 +95,11 @@ func TestKeptAtABusyServer(t *testing.T) {
 // had the lock. The holder must get the server when the waiter's lease is over.
 func TestMinimumOfADeadWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w, s := three(t)
 		w.votesFor(s, 2, "c", time.Hour, s.ttl/2)
 		h := grantedAtTwo(t, w, s)
 		for range 4 {
-			time.Sleep(s.ttl / 3)
-			if changes, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) > 0 {
-				t.Fatal(changes, err)
-			}
+			renews(t, s, s.endpoints[2], h)
 		}
 		time.Sleep(time.Second)
 		if n := w.has("a"); n != 3 {
@@ -102,8 +112,7 @@ func TestMinimumOfADeadWaiter(t *testing.T) {
 // Server 2 must know the minimum hold long before the first renewal: the holder may die.
 func TestMinimumAtAServerThatWasBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w, s := three(t)
 		w.votesFor(s, 2, "c", 0, time.Second)
 		grantedAtTwo(t, w, s)
 		time.Sleep(2 * time.Second)
@@ -117,8 +126,7 @@ func TestMinimumAtAServerThatWasBusy(t *testing.T) {
 // request yet. Later cancellations must reach server 2: the request may still arrive there.
 func TestCancelAfterABreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w, s := three(t)
 		m := &noting{member: s.endpoints[2].at(), ids: map[string]bool{}}
 		put(s.endpoints[2], silentAsk{m})
 		h := grantedAtTwo(t, w, s)
@@ -149,8 +157,7 @@ func TestCancelAfterABreak(t *testing.T) {
 // TestFailedAdoptionIsForgotten: a session knows a request until its release, also if the adoption failed.
 func TestFailedAdoptionIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		_, s := three(t)
 		h := driver.Hold{Name: "x", ID: "giver", Token: 7}
 		adopts := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1}
 		if _, err := s.register(adopts, h); err != nil {
@@ -167,8 +174,7 @@ func TestFailedAdoptionIsForgotten(t *testing.T) {
 // release of a later grant, under a larger token. That must stay.
 func TestClaimBelowTheToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w, s := three(t)
 		here := s.endpoints[2].at()
 		put(s.endpoints[2], down{here})
 		h := grantedAtTwo(t, w, s)
@@ -177,10 +183,7 @@ func TestClaimBelowTheToken(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		put(s.endpoints[2], here)
-		w.votesFor(s, 2, "c", 2*time.Hour, time.Second)
-		w.mu.Lock()
-		w.servers[2].end = time.Time{} // it was released
-		w.mu.Unlock()
+		w.keepsFor(s, 2, "c", 2*time.Hour)
 		time.Sleep(30 * time.Second)
 		if !w.keeps(2, "c") {
 			t.Error("server 2 does not keep the name for the later grant")
@@ -203,8 +206,7 @@ func (m *cancels) Pass(ctx context.Context, h driver.Hold, keep time.Duration, p
 // session asks again.
 func TestKeptBesideACancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w, s := three(t)
 		w.votesFor(s, 2, "c", 0, time.Millisecond)
 		h := grantedAtTwo(t, w, s)
 		put(s.endpoints[2], &cancels{member: s.endpoints[2].at()})
@@ -222,22 +224,15 @@ func TestKeptBesideACancellation(t *testing.T) {
 // holder's. The holder has a majority now, so it must get the server.
 func TestServerKeptForAnOlderGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := simulated(3)
-		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w, s := three(t)
 		here := s.endpoints[2].at()
 		put(s.endpoints[2], down{here})
 		h := grantedAtTwo(t, w, s)
 		time.Sleep(time.Second)
 		put(s.endpoints[2], here)
-		w.votesFor(s, 2, "c", time.Hour, time.Second)
-		w.mu.Lock()
-		w.servers[2].end = time.Time{} // its release was repeated here
-		w.mu.Unlock()
+		w.keepsFor(s, 2, "c", time.Hour)
 		for range 2 {
-			time.Sleep(s.ttl / 3)
-			if changes, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) > 0 {
-				t.Fatal(changes, err)
-			}
+			renews(t, s, s.endpoints[2], h)
 		}
 		time.Sleep(time.Second)
 		if n := w.has("a"); n != 3 {

@@ -69,11 +69,11 @@ func (r *request) holds(token uint64, t term, now time.Duration) {
 	}
 }
 
-// holds is r.holds. A grant that other servers shall have as well is extended to them soon. So is a minimum hold:
-// it must not depend on a bare majority. The caller holds r.mu.
-func (s *session) holds(r *request, token uint64, t term, others bool) {
+// holds is r.holds. A minimum hold is extended to the other servers soon: it must not depend on a bare majority.
+// The caller holds r.mu.
+func (s *session) holds(r *request, token uint64, t term) {
 	r.holds(token, t, s.clock.now())
-	if others || r.driver.MinHold > 0 {
+	if r.driver.MinHold > 0 {
 		s.completeSoon(r)
 	}
 }

@@ -226,9 +226,9 @@ func (w *world) vanish(s *session, client int) {
 // forgetting empties one server after the other: within a quarantine only a minority, and within a minimum hold,
 // too, if clients ask for those.
 func (w *world) forgetting(ctx context.Context, most int, pause time.Duration, minimums bool) {
-	recently := w.quarantine
+	more := time.Duration(0)
 	if minimums {
-		recently += w.ttl
+		more = w.ttl
 	}
 	for i := 0; ; i++ {
 		w.mu.Lock()
@@ -238,7 +238,7 @@ func (w *world) forgetting(ctx context.Context, most int, pause time.Duration, m
 		v := w.servers[w.rng.IntN(len(w.servers))]
 		out := 0
 		for _, o := range w.servers {
-			if time.Now().Before(o.out.Add(recently - w.quarantine)) {
+			if time.Now().Before(o.out.Add(more)) {
 				out++
 			}
 		}

@@ -288,7 +288,7 @@ func (s *session) state(h *hold, c *driver.Change) {
 			s.complete(r)
 		}
 	case r.token != 0 && token == r.token, r.token == 0 && token != 0:
-		s.holds(r, token, h.term, false)
+		s.holds(r, token, h.term)
 		r.wake.Drain()
 		c.State, c.Token = driver.Granted, r.token
 	case r.token != 0: // pushed before, and not proven now
