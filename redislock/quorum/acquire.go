@@ -290,7 +290,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 			s.grantedAt(r, p, t, reply.Token)
 		default:
 			r.waits(p.index, t, place, reply)
-			if r.token != 0 && s.clock.now() < r.proof.end() {
+			if r.token != 0 {
 				s.claimAt(r, p, 0)
 			}
 			s.takePush(r, p.index)

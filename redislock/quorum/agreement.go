@@ -228,10 +228,10 @@ func (s *session) claimAll(r *request, rank int) {
 	}
 }
 
-// claimAt claims a server if it has queued r. The caller holds r.mu, and rank 0 has a majority now.
+// claimAt claims a server if it has queued r. Rank 0 claims only while a majority is proven. The caller holds r.mu.
 func (s *session) claimAt(r *request, p *endpoint, rank int) {
 	vote := &r.votes[p.index]
-	if vote.state != waiting {
+	if vote.state != waiting || rank == 0 && s.clock.now() >= r.proof.end() {
 		return
 	}
 	stamp, token := vote.answered, max(r.token, s.clock.propose())

@@ -52,7 +52,7 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 			return err
 		case holder != nil && holder.Kept && holder.ID == req.ID: // an earlier try has done it
 			return m.Cancel(ctx, req.Name, req.ID)
-		case !k.sure:
+		case !k.sure, k.left(s.clock.now()) == 0: // then it must not ask others to give way
 			again = true
 			return m.Cancel(ctx, req.Name, req.ID)
 		}

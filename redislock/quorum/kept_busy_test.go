@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,6 +238,43 @@ func TestServerKeptForAnOlderGrant(t *testing.T) {
 		time.Sleep(time.Second)
 		if n := w.has("a"); n != 3 {
 			t.Errorf("%d servers have granted the request", n)
+		}
+	})
+}
+
+// claims is a server that counts claims.
+type claims struct {
+	member
+	n atomic.Int32
+}
+
+func (m *claims) Claim(context.Context, string, string, int, uint64) error {
+	m.n.Add(1)
+	return nil
+}
+
+// TestClaimAfterTheLease: a request that has a place at server 2 claims that while its lease is proven, and not
+// later: another request may have had a majority since.
+func TestClaimAfterTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := three(t)
+		w.votesFor(s, 2, "c", 0, time.Hour)
+		m := &claims{member: s.endpoints[2].at()}
+		put(s.endpoints[2], m)
+		grantedAtTwo(t, w, s)
+		r := s.find("a")
+		for n, later := range []time.Duration{0, 2 * s.ttl} {
+			want := int32(1 - n)
+			time.Sleep(later)
+			before := m.n.Load()
+			r.mu.Lock()
+			r.votes[2].state = waiting
+			s.claimAll(r, 0)
+			r.mu.Unlock()
+			synctest.Wait()
+			if n := m.n.Load() - before; n != want {
+				t.Errorf("%d claims after %v, want %d", n, later, want)
+			}
 		}
 	})
 }
