@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -186,6 +187,13 @@ func (c *clocks) doubt(i int) {
 	c.soon()
 }
 
+// isNew reports whether server i has not been compared with the others yet.
+func (c *clocks) isNew(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.views[i].trust == unseen
+}
+
 // mayVote reports whether the decisions of server i count.
 func (c *clocks) mayVote(i int) bool {
 	c.mu.Lock()
@@ -244,6 +252,7 @@ func (c *clocks) allSound() bool {
 func (c *clocks) look() {
 	ctx, cancel := context.WithTimeout(c.life, lookMost)
 	defer cancel()
+	began := time.Since(c.start)
 	var all sync.WaitGroup
 	for i, s := range c.b.servers {
 		m := s.connected()
@@ -261,22 +270,18 @@ func (c *clocks) look() {
 		})
 	}
 	all.Wait()
-	c.decide(c.life)
+	c.decide(c.life, began)
 }
 
-// decide compares the clocks that have been seen, and records the result. A server that does not
-// get its ruling is not sound.
-func (c *clocks) decide(ctx context.Context) {
+// decide compares the clocks, and records the result for the servers that were seen since then. A server
+// that does not get its ruling is not sound, unless it was before.
+func (c *clocks) decide(ctx context.Context, since time.Duration) {
 	c.deciding.Lock()
 	defer c.deciding.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, lookMost)
 	defer cancel()
-	c.mu.Lock()
-	views, slack := append([]view(nil), c.views...), c.slack
+	views, rulings, clear := c.judged(since)
 	now := time.Since(c.start)
-	patient := c.unclear == 0 || now-c.unclear < askLimit
-	c.mu.Unlock()
-	rulings, clear := judge(views, c.b.need(), slack, !patient)
 	c.mu.Lock()
 	c.looked = now
 	switch {
@@ -293,6 +298,27 @@ func (c *clocks) decide(ctx context.Context) {
 		}
 	}
 	all.Wait()
+}
+
+// judged returns what is known of the clocks, and what follows for the servers that were seen since then. If this
+// process was asleep, its own clock may have stood still. Then a server that it saw before has not been set, though
+// it disagrees with those that it sees now. So a server that is silent gets no ruling, and a minority gives none.
+func (c *clocks) judged(since time.Duration) (views []view, rulings []ruling, clear bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	views = slices.Clone(c.views)
+	silent := func(v view) bool { return v.at == 0 || v.at < since }
+	if fresh := slices.DeleteFunc(slices.Clone(views), silent); len(fresh) < c.b.need() {
+		return views, nil, true
+	}
+	patient := c.unclear == 0 || time.Since(c.start)-c.unclear < askLimit
+	rulings, clear = judge(views, c.b.need(), c.slack, !patient)
+	for i, v := range views {
+		if silent(v) {
+			rulings[i] = ruling{}
+		}
+	}
+	return views, rulings, clear
 }
 
 // carryOut records a ruling at the server, if necessary, and here; unless the clock has moved since

@@ -18,11 +18,10 @@ func seenAs(ahead time.Duration, era string, skew time.Duration) view {
 // TestJudge: which clocks are right, and the ruling for the others.
 func TestJudge(t *testing.T) {
 	const slack = 20 * time.Millisecond
-	type want string // of each server: s sound, n recorded, x its clock was set, - nothing
 	for name, c := range map[string]struct {
 		views []view
 		must  bool
-		want  want
+		want  string // as of letters
 		clear bool
 	}{
 		"all as on record": {views: []view{seenAs(5*time.Second, "e", 0), seenAs(6*time.Second, "e", time.Second),
@@ -60,18 +59,8 @@ func TestJudge(t *testing.T) {
 			if clear != c.clear {
 				t.Errorf("clear: %v", clear)
 			}
-			got := want("")
+			got := letters(rulings)
 			for i, r := range rulings {
-				switch {
-				case r.set && r.sound && r.note:
-					got += "x"
-				case r.note && r.sound:
-					got += "n"
-				case r.sound:
-					got += "s"
-				default:
-					got += "-"
-				}
 				if r.sound && !r.note && (r.era != c.views[i].birth.Era || r.skew != c.views[i].birth.Skew) {
 					t.Errorf("%d: %+v is not what is on record", i, r)
 				}
@@ -83,10 +72,54 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// letters describes the ruling for each server: s sound, n recorded, x its clock was set, - nothing.
+func letters(rulings []ruling) (text string) {
+	for _, r := range rulings {
+		switch {
+		case r.set && r.sound && r.note:
+			text += "x"
+		case r.note && r.sound:
+			text += "n"
+		case r.sound:
+			text += "s"
+		default:
+			text += "-"
+		}
+	}
+	return text
+}
+
 // old is a view of a day-old record.
 func old(v view) view {
 	v.birth.Noted -= 24 * time.Hour
 	return v
+}
+
+// TestJudgedAfterSleep: this process was asleep, and its clock stood still. Servers that it has not seen since do not
+// agree with the others, but were not set.
+func TestJudgedAfterSleep(t *testing.T) {
+	const began = time.Second
+	now := func(v view) view { v.at = began; return v }
+	slept, before := now(seenAs(time.Hour, "e", 0)), seenAs(0, "e", 0)
+	for name, test := range map[string]struct {
+		views []view
+		want  string // as of letters
+	}{
+		"one is silent":                     {[]view{slept, before, slept}, "s-s"},
+		"two are silent":                    {[]view{before, slept, before}, ""},
+		"two of five are silent":            {[]view{slept, before, slept, before, slept}, "s-s-s"},
+		"awake: one was set, one is silent": {[]view{now(before), slept, before}, "sx-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &Backend{quarantine: time.Second, servers: make([]*server, len(test.views))}
+			c := newClocks(b)
+			c.views = test.views
+			_, rulings, clear := c.judged(began)
+			if got := letters(rulings); got != test.want || !clear {
+				t.Errorf("%s, %v; want %s", got, clear, test.want)
+			}
+		})
+	}
 }
 
 // TestJudgeSettles: whatever the clocks and records are, all servers seen agree once the rulings

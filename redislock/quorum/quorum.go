@@ -221,7 +221,7 @@ func (b *Backend) Declare(ctx context.Context) error {
 		return nil
 	case len(b.servers):
 		err := ask(true)
-		b.clocks.decide(ctx)
+		b.clocks.decide(ctx, 0)
 		return err
 	}
 	return fmt.Errorf(

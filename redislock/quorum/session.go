@@ -184,8 +184,8 @@ func (s *session) joined(ctx context.Context, p *endpoint) (quarantined bool, er
 	case err != nil:
 		return false, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	if !s.b.clocks.mayVote(p.index) {
-		s.b.clocks.decide(ctx)
+	if s.b.clocks.isNew(p.index) {
+		s.b.clocks.decide(ctx, 0)
 	}
 	var here member = at
 	p.here.Store(&here)

@@ -153,6 +153,10 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/lua/member_claim.lua", `token <= above`, `true`},
 		}}, "tests/quorum", "TestClaimOfAnOlderGrant"},
+	{Mutant{ID: "quorum-judged-after-sleep", Bug: "after a sleep, a server that is silent is taken for one whose clock was set",
+		Edits: []Edit{
+			{"redislock/quorum/clocks.go", `if silent(v) {`, `if false {`},
+		}}, "redislock/quorum", "TestJudgedAfterSleep"},
 	{Mutant{ID: "quorum-reader-ends-minimum", Bug: "a reader ends a minimum hold at a server that missed the downgrade",
 		Edits: []Edit{
 			{"redislock/lua/member_claim.lua", `if mode == 's' then
