@@ -13,4 +13,4 @@ bench: ## holdfast and its peers, with the targets
 	go run -C bench . -check
 
 build: ## bin/holdfast
-	go build -C cmd/holdfast -trimpath -o ../../bin/holdfast .
+	CGO_ENABLED=0 go build -C cmd/holdfast -trimpath -o ../../bin/holdfast .

@@ -28,7 +28,8 @@ func (b *testbed) commandLine(ctx context.Context) (path string, err error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-C", "../cmd/holdfast", "-o", path, ".")
+	build := exec.CommandContext(ctx, "go", "build", "-C", "../cmd/holdfast", "-trimpath", "-o", path, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the README builds it
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build ../cmd/holdfast: %w\n%s", err, out)
 	}
