@@ -211,9 +211,10 @@ func (s *MemberSession) Move(ctx context.Context, name, id string, place uint64)
 }
 
 // Claim asks the holders of the name at this server to Yield it to the waiter id. Holders do so if
-// they lack a majority and have a higher rank. Rank 0 says that id has a majority; token is larger
-// than those of all earlier grants. Such a claim ends a grant of which only the minimum hold is left,
-// unless that was released under a larger token. If id reads, a writer's grant becomes a reader's.
+// they lack a majority and have a higher rank. Rank 0 says that id had a majority, and that later
+// grants of a majority have tokens above token. Such a claim ends a grant of which only the minimum
+// hold is left, unless that was released under a larger token. If id reads, a writer's grant
+// becomes a reader's.
 // ErrGone: id does not wait here.
 func (s *MemberSession) Claim(ctx context.Context, name, id string, rank int, token uint64) error {
 	c := s.b.keys(name, "lzmt").str(id).end().number(rank).end().padded(token, 16).end()

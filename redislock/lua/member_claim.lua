@@ -5,9 +5,9 @@
 -- is before it in the queue. Otherwise readers with some servers each could block a writer
 -- everywhere, and it them.
 --
--- A writer with rank 0 has a majority. So a grant here whose lease is over has none, and ends. But one
--- that was released under a token above the claim's may be newer. If a reader has rank 0, a writer's
--- grant becomes a reader's: its downgrade may not have arrived here.
+-- A writer with rank 0 had a majority when it sent this. So a grant here whose lease is over had none
+-- then, and ends. But one that was released under a token above the claim's may be newer. If a reader
+-- has rank 0, a writer's grant becomes a reader's: its downgrade may not have arrived here.
 
 local id, claim = ARGV[1], ' c ' .. ARGV[2] .. ' ' .. ARGV[1]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])

@@ -228,13 +228,17 @@ func (s *session) claimAll(r *request, rank int) {
 	}
 }
 
-// claimAt claims a server if it has queued r. Rank 0 claims only while a majority is proven. The caller holds r.mu.
+// claimAt claims a server if it has queued r. Rank 0 claims only while the lease that a majority proved lasts. The
+// caller holds r.mu.
 func (s *session) claimAt(r *request, p *endpoint, rank int) {
 	vote := &r.votes[p.index]
 	if vote.state != waiting || rank == 0 && s.clock.now() >= r.proof.end() {
 		return
 	}
-	stamp, token := vote.answered, max(r.token, s.clock.propose())
+	stamp, token := vote.answered, uint64(0)
+	if rank == 0 {
+		token = s.surpassed(r)
+	}
 	s.at(p, func(ctx context.Context, m member) error {
 		return m.Claim(ctx, r.driver.Name, r.driver.ID, rank, token)
 	}, func(err error) {

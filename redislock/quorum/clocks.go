@@ -50,6 +50,7 @@ type view struct {
 	trust  trust
 	lo, hi time.Duration // how far it is ahead of the time since start
 	at     time.Duration // when that was seen
+	from   time.Duration // since when lo and hi have been followed without a gap
 	birth  redislock.Birth
 }
 
@@ -156,7 +157,7 @@ func (w watch) Looked(sent time.Time, b redislock.Birth) {
 	if v.trust == sound {
 		c.doubt(w.i)
 	}
-	v.lo, v.hi, v.at, v.birth = b.Clock-now, b.Clock-from, now, b
+	v.lo, v.hi, v.at, v.from, v.birth = b.Clock-now, b.Clock-from, now, now, b
 }
 
 // drift returns how far the clock may have drifted since it was seen. After a long time it may be
@@ -185,6 +186,18 @@ func (v *view) fits(from, to, clock, slack time.Duration) bool {
 func (c *clocks) doubt(i int) {
 	c.views[i].trust, c.views[i].at = doubted, 0
 	c.soon()
+}
+
+// passed returns a token that the clock of server i had passed at that time, or 0 if none is known.
+func (c *clocks) passed(i int, at time.Time) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, t := &c.views[i], at.Sub(c.start)
+	if v.trust != sound || v.at == 0 || t < v.from {
+		return 0
+	}
+	unnoticed := c.slack + (v.hi - v.lo) // so far may the clock have been set
+	return uint64(max(v.lo+t-(v.at-t).Abs()/driftRate-unnoticed, 0).Microseconds())
 }
 
 // isNew reports whether server i has not been compared with the others yet.

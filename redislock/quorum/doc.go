@@ -31,9 +31,10 @@
 //     queue of the first server in that order determines the places at all others.
 //   - A holder with a majority claims the servers that it lacks, and so does a released request whose
 //     name is kept. Then a server itself ends a grant of which only the minimum hold is left: no
-//     majority keeps that any more, or none ever did. A grant that was released under a larger token
-//     than the claim's stays, because it may be newer. If a reader claims, a writer's grant becomes
-//     a reader's.
+//     majority kept that any more, or none ever did. But the claim may come late. So it has a token
+//     that every later grant exceeds: the clocks of a majority had passed it when that proved the
+//     claimant's grant. A grant that was released under a larger token stays. If a reader claims, a
+//     writer's grant becomes a reader's.
 //   - Fencing tokens: every server gives larger and larger tokens. A majority has given the token T
 //     of a grant, or raised the grant to it, before the client learns T. A later grant has a
 //     majority as well. One of its servers knows T and gives a larger token, and all of them must

@@ -13,12 +13,14 @@ import (
 
 // keeping is about a name that a server shall keep: it has not granted the request, or has missed its release.
 type keeping struct {
-	r       *request
-	until   time.Duration // the name is kept until then, or until the minimum hold is over
-	end     time.Duration // when the session tries no more to reach the server
-	sure    bool          // the release was successful
-	propose uint64        // a token that was above all when the release began
-	pause   backoff.Pause
+	r         *request
+	until     time.Duration // the name is kept until then, or until the minimum hold is over
+	end       time.Duration // when the session tries no more to reach the server
+	sure      bool          // the release was successful
+	token     uint64        // of the grant, as a majority agreed
+	propose   uint64        // for the next grant, or for one that is made to be kept
+	surpassed uint64        // as of session.surpassed
+	pause     backoff.Pause
 }
 
 // left returns for how long the name is still kept.
@@ -52,12 +54,13 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 			return err
 		case holder != nil && holder.Kept && holder.ID == req.ID: // an earlier try has done it
 			return m.Cancel(ctx, req.Name, req.ID)
-		case !k.sure, k.left(s.clock.now()) == 0: // then it must not ask others to give way
-			again = true
+		case k.left(s.clock.now()) == 0:
 			return m.Cancel(ctx, req.Name, req.ID)
 		}
-		again = true
-		return m.Claim(ctx, req.Name, req.ID, 0, k.propose)
+		if again = true; !k.sure { // then it must not ask others to give way
+			return m.Cancel(ctx, req.Name, req.ID)
+		}
+		return m.Claim(ctx, req.Name, req.ID, 0, k.surpassed)
 	}, func(err error) {
 		switch {
 		case !again && !undelivered(err):
@@ -71,11 +74,23 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 	})
 }
 
+// pass releases a grant at one server, and keeps the name for that long. The server may have granted the request
+// before a majority agreed on a token. Then the grant gets that token first: a claim by an older request spares a
+// name that is kept under a larger token than the claim's.
+func (k *keeping) pass(ctx context.Context, m member, own driver.Hold, keep time.Duration) error {
+	if keep > 0 && own.Token < k.token {
+		if token, _, err := m.Raise(ctx, own, k.token, 0); err == nil {
+			own.Token = token
+		}
+	}
+	return m.Pass(ctx, own, keep, k.propose)
+}
+
 // passAgain repeats the release of a grant at a server that has missed it. So the name is free there when the
 // minimum hold is over, and not only when the lease is.
 func (s *session) passAgain(k *keeping, p *endpoint, h driver.Hold) {
 	s.at(p, func(ctx context.Context, m member) error {
-		return m.Pass(ctx, h, k.left(s.clock.now()), k.propose)
+		return k.pass(ctx, m, h, k.left(s.clock.now()))
 	}, func(err error) {
 		if !undelivered(err) {
 			s.keptAt(h.ID, p.index)

@@ -3,7 +3,6 @@ package quorum
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,27 +170,6 @@ func TestFailedAdoptionIsForgotten(t *testing.T) {
 	})
 }
 
-// TestClaimBelowTheToken: server 2 is away when the name is released. When it is back, it keeps the name after the
-// release of a later grant, under a larger token. That must stay.
-func TestClaimBelowTheToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		here := s.endpoints[2].at()
-		put(s.endpoints[2], down{here})
-		h := grantedAtTwo(t, w, s)
-		if err := s.Release(t.Context(), h, 0); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		put(s.endpoints[2], here)
-		w.keepsFor(s, 2, "c", 2*time.Hour)
-		time.Sleep(30 * time.Second)
-		if !w.keeps(2, "c") {
-			t.Error("server 2 does not keep the name for the later grant")
-		}
-	})
-}
-
 // cancels is a server that gets a late cancellation before the first release.
 type cancels struct {
 	member
@@ -217,64 +195,6 @@ func TestKeptBesideACancellation(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if !w.keeps(2, "a") {
 			t.Error("server 2 does not keep the name")
-		}
-	})
-}
-
-// TestServerKeptForAnOlderGrant: server 2 keeps the name for a grant that was released, under a token above the
-// holder's. The holder has a majority now, so it must get the server.
-func TestServerKeptForAnOlderGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		here := s.endpoints[2].at()
-		put(s.endpoints[2], down{here})
-		h := grantedAtTwo(t, w, s)
-		time.Sleep(time.Second)
-		put(s.endpoints[2], here)
-		w.keepsFor(s, 2, "c", time.Hour)
-		for range 2 {
-			renews(t, s, s.endpoints[2], h)
-		}
-		time.Sleep(time.Second)
-		if n := w.has("a"); n != 3 {
-			t.Errorf("%d servers have granted the request", n)
-		}
-	})
-}
-
-// claims is a server that counts claims.
-type claims struct {
-	member
-	n atomic.Int32
-}
-
-func (m *claims) Claim(context.Context, string, string, int, uint64) error {
-	m.n.Add(1)
-	return nil
-}
-
-// TestClaimAfterTheLease: a request that has a place at server 2 claims that while its lease is proven, and not
-// later: another request may have had a majority since.
-func TestClaimAfterTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		w.votesFor(s, 2, "c", 0, time.Hour)
-		m := &claims{member: s.endpoints[2].at()}
-		put(s.endpoints[2], m)
-		grantedAtTwo(t, w, s)
-		r := s.find("a")
-		for n, later := range []time.Duration{0, 2 * s.ttl} {
-			want := int32(1 - n)
-			time.Sleep(later)
-			before := m.n.Load()
-			r.mu.Lock()
-			r.votes[2].state = waiting
-			s.claimAll(r, 0)
-			r.mu.Unlock()
-			synctest.Wait()
-			if n := m.n.Load() - before; n != want {
-				t.Errorf("%d claims after %v, want %d", n, later, want)
-			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -76,6 +77,23 @@ func (s *session) holds(r *request, token uint64, t term) {
 	if r.driver.MinHold > 0 {
 		s.completeSoon(r)
 	}
+}
+
+// surpassed returns a token below those of all grants that follow r's. A majority proved r's grant. One of these
+// servers takes part in any later majority, and its clock had passed the token at the proof: tokens start from the
+// clock. That fails only if the server's clock was set back since. The caller holds r.mu.
+func (s *session) surpassed(r *request) uint64 {
+	var tokens []uint64
+	for i := range r.votes {
+		if v := &r.votes[i]; v.firm && v.proves(r.proof) {
+			tokens = append(tokens, s.b.clocks.passed(i, s.clock.start.Add(r.proof.sent)))
+		}
+	}
+	if len(tokens) < r.need {
+		return r.token
+	}
+	slices.Sort(tokens)
+	return max(r.token, tokens[len(tokens)-r.need])
 }
 
 // standing returns how many servers have the grant, as answered since t, how many of them prove t,

@@ -17,12 +17,15 @@ import (
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	r := s.holding(h)
 	now := s.clock.now()
-	proven, left := false, max(keep, s.minimumLeft(h.ID))
+	proven, left, surpassed := false, max(keep, s.minimumLeft(h.ID)), h.Token
 	if r != nil {
 		r.mu.Lock()
 		proven = keep == 0 && r.fresh(now, 90) && !r.broken()
 		left = max(keep, r.minimum(now))
 		r.keeps = left > 0 // before it is over: from then on, a late answer cancels it
+		if r.keeps {
+			surpassed = s.surpassed(r)
+		}
 		votes := slices.Clone(r.votes)
 		r.mu.Unlock()
 		if left > 0 {
@@ -52,7 +55,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		r.mu.Unlock()
 	}
 	k := keeping{
-		r: r, propose: propose, until: now + left,
+		r: r, token: h.Token, propose: propose, surpassed: surpassed, until: now + left,
 		end:   now + s.b.quarantine + s.ttl + askLimit, // a server may restart during the release
 		pause: backoff.Pause{First: redial, Most: time.Second},
 	}
@@ -65,7 +68,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		}
 		// A server that had granted the request before a majority did counts its minimum hold from then. So each
 		// is told what is left, and counts that from now on.
-		err := m.Pass(ctx, own, max(keep, k.left(s.clock.now())), propose)
+		err := k.pass(ctx, m, own, max(keep, k.left(s.clock.now())))
 		if err == nil || known && !undelivered(err) {
 			s.keptAt(h.ID, p.index)
 		}

@@ -276,8 +276,9 @@ func (s *session) state(h *hold, c *driver.Change) {
 	case r.over:
 		c.State = driver.Gone
 	case h.Token != 0 && prove >= r.need:
-		r.renewed(h.term)
-		s.complete(r)
+		if r.renewed(h.term); s.clock.now() < r.proof.end() {
+			s.complete(r)
+		}
 	case h.Token != 0 && have+open < r.need:
 		c.State = driver.Gone
 		s.background(func() { s.cancelEverywhere(r) })

@@ -92,7 +92,7 @@ func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error, th
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 	}
 	m.w.mu.Lock()
-	dead, left := m.v.dead, time.Until(m.v.out)
+	dead, left, clock := m.v.dead, time.Until(m.v.out), m.v.clock()
 	var err error
 	if !dead && left <= 0 {
 		m.v.advance(0)
@@ -107,10 +107,21 @@ func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error, th
 	if !backoff.Sleep(ctx, m.w.delay()) {
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 	}
+	m.saw(time.Duration(clock) * time.Microsecond)
 	if left > 0 {
 		return &redislock.Newborn{Left: left}
 	}
 	return err
+}
+
+// saw records the server's clock, as an answer shows it.
+func (m *simMember) saw(clock time.Duration) {
+	c := m.s.b.clocks
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := max(time.Since(c.start), 1)
+	v := &c.views[m.p.index]
+	v.lo, v.hi, v.at = clock-now, clock-now, now
 }
 
 // push sends the session a grant, after a delay. The caller holds w.mu.

@@ -142,8 +142,7 @@ var AllRegressions = []Regression{
 		}}, "tests/quorum", "TestAdoptedMinimum"},
 	{Mutant{ID: "quorum-kept-at-a-busy-server", Bug: "a released name is not kept at a server that another request has at that moment",
 		Edits: []Edit{
-			{"redislock/quorum/keep.go", `		again = true
-		return m.Claim(ctx, req.Name, req.ID, 0, k.propose)`, `		return m.Cancel(ctx, req.Name, req.ID)`},
+			{"redislock/quorum/keep.go", `		if again = true; !k.sure {`, `		if true {`},
 		}}, "redislock/quorum", "TestKeptAtABusyServer"},
 	{Mutant{ID: "quorum-minimum-of-a-dead-waiter", Bug: "a waiter that died keeps a server for its whole minimum hold",
 		Edits: []Edit{
@@ -153,6 +152,14 @@ var AllRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/lua/member_claim.lua", `token <= above`, `true`},
 		}}, "tests/quorum", "TestClaimOfAnOlderGrant"},
+	{Mutant{ID: "quorum-claim-of-now", Bug: "a claim after a break ends the minimum hold of a later grant",
+		Edits: []Edit{
+			{"redislock/quorum/agreement.go", `s.surpassed(r)`, `max(r.token, s.clock.propose())`},
+		}}, "redislock/quorum", "TestClaimAfterABreak"},
+	{Mutant{ID: "quorum-kept-under-an-early-token", Bug: "a server keeps a name under the token that it gave before a majority agreed",
+		Edits: []Edit{
+			{"redislock/quorum/keep.go", `keep > 0 && own.Token < k.token`, `false`},
+		}}, "redislock/quorum", "TestKeptUnderTheAgreedToken"},
 	{Mutant{ID: "quorum-judged-after-sleep", Bug: "after a sleep, a server that is silent is taken for one whose clock was set",
 		Edits: []Edit{
 			{"redislock/quorum/clocks.go", `if silent(v) {`, `if false {`},
