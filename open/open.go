@@ -55,6 +55,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,6 +82,16 @@ func (s *Store) KeepLeases() {
 	if k, ok := s.Backend.(interface{ KeepLeases() }); ok {
 		k.KeepLeases()
 	}
+}
+
+// Presence returns the files that show other processes that this one is alive, if the store has such files, as the
+// embedded store does. If this process is killed, a child that was given them keeps its locks until the child ends, or
+// until their leases do.
+func (s *Store) Presence() []*os.File {
+	if p, ok := s.Backend.(interface{ Presence() []*os.File }); ok {
+		return p.Presence()
+	}
+	return nil
 }
 
 // Watch implements driver.Watcher, if the store does.

@@ -204,6 +204,24 @@ func TestKilledWorker(t *testing.T) {
 	}
 }
 
+// holdfast is killed, and its guard does not run for a while. The embedded store notices the death of a process, but
+// does not grant the lock before the guard has ended the group.
+func TestKilledWorkerBeforeItsGuard(t *testing.T) {
+	scenario{"run", onSQLite, "parent", []string{"run"}}.run(t, func(c *rivals) {
+		guard := c.guard()
+		c.a.halt() // so that it does not replace the guard
+		if err := syscall.Kill(guard, syscall.SIGSTOP); err != nil {
+			c.Fatal(err)
+		}
+		c.a.signal(syscall.SIGKILL)
+		c.a.code()
+		time.Sleep(500 * time.Millisecond) // no event shows that nothing is granted
+		if err := syscall.Kill(guard, syscall.SIGCONT); err != nil {
+			c.Fatal(err)
+		}
+	})
+}
+
 // The guard is killed or stopped. Another guard does its work when holdfast is stopped.
 func TestTimedGuardKilled(t *testing.T) {
 	for s, where := range map[syscall.Signal]int{syscall.SIGKILL: onRedis, syscall.SIGSTOP: onSQLite} {

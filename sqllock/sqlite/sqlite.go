@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,24 @@ func Open(path string, cfg *Config) (*Backend, error) {
 // also if this process is killed. It is for a process whose leases others trust, such as a server of
 // package httpapi: they may not know that it is dead. Call it before holdfast.New.
 func (b *Backend) KeepLeases() { b.keepLeases.Store(true) }
+
+// Presence returns the files whose locks show other processes that this one is alive, one for each
+// open session. If this process is killed, a child that was given the files keeps its locks until the
+// child ends, or until their leases do. So a child can end the work of this process first. Give the
+// files to no other child, and do not use them for anything else. Systems without such files return none.
+func (b *Backend) Presence() []*os.File {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var files []*os.File
+	for s := range b.open {
+		s.mu.Lock()
+		if f := s.endpoint.presence.File(); f != nil {
+			files = append(files, f)
+		}
+		s.mu.Unlock()
+	}
+	return files
+}
 
 // Name implements [driver.Backend]: "sqlite".
 func (b *Backend) Name() string { return "sqlite" }

@@ -30,6 +30,10 @@ type Command struct {
 	Args []string // with the name of the command first
 	Env  []string
 
+	// Presence are files that keep the lock while this process lives, however it ends. If it is killed, they
+	// keep it until the group has been killed. Systems other than Unix ignore them.
+	Presence []*os.File
+
 	// Signals has a buffer, and the caller gave it to signal.Notify with the result of the function
 	// Signals. Run passes its signals on to the group. Run also adds the signals of job control;
 	// the caller ignores those that arrive when no command runs.

@@ -1,84 +1,8 @@
 package child
 
-import (
-	"bytes"
-	"errors"
-	"io/fs"
-	"os"
-	"strconv"
-	"syscall"
-)
+import "syscall"
 
 // ownGroup makes a process the leader of a group, and has Linux kill it with this process.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
-// alive reports whether a group whose leader has been waited for still has running members. A
-// zombie does not count: in a container without an init, nobody may ever wait for it.
-func alive(group int) bool {
-	for { // children that this process inherited as the init or a subreaper
-		if pid, err := syscall.Wait4(-group, nil, syscall.WNOHANG, nil); pid <= 0 && err != syscall.EINTR {
-			break
-		}
-	}
-	// EPERM means that the group exists: its programs changed their user.
-	if err := syscall.Kill(-group, 0); err == syscall.ESRCH {
-		return false
-	}
-	// One search can miss both a new member and its parent, which ends before the search reaches
-	// it. So two searches in a row must find none.
-	for range 2 {
-		if running(group) {
-			return true
-		}
-	}
-	return false
-}
-
-// running searches /proc for members of a group that exists, and reports whether one is no zombie.
-// A member that /proc hides from this user counts as running.
-func running(group int) bool {
-	procs, err := os.ReadDir("/proc")
-	if err != nil {
-		return true
-	}
-	ended, hidden := 0, true
-	for _, p := range procs {
-		pid, err := strconv.Atoi(p.Name())
-		if err != nil {
-			continue
-		}
-		if pid == 1 {
-			hidden = false
-		}
-		state, of, err := stat(pid)
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			if of, err := syscall.Getpgid(pid); err == nil && of == group {
-				return true
-			}
-		case err != nil: // it has just ended
-		case of == group && (state == 'Z' || state == 'X'):
-			ended++
-		case of == group:
-			return true
-		}
-	}
-	return hidden || ended == 0
-}
-
-// stat returns the state of a process and the number of its group.
-func stat(pid int) (state byte, group int, err error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, 0, err
-	}
-	// pid (command) state parent group; the command may contain anything.
-	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(f) < 3 {
-		return 0, 0, fs.ErrNotExist
-	}
-	group, err = strconv.Atoi(string(f[2]))
-	return f[0][0], group, err
 }

@@ -88,7 +88,7 @@ type job struct {
 // Run runs the command and returns when its group has ended. The error is a *StartError; then no
 // command has run.
 func Run(c *Command) (Result, error) {
-	g, err := guard.Start()
+	g, err := guard.Start(c.Presence)
 	if err != nil {
 		return Result{}, &StartError{c.Path, err}
 	}
@@ -158,7 +158,7 @@ func Run(c *Command) (Result, error) {
 			j.look = nil
 		}
 		if j.ended && j.look == nil {
-			if !alive(j.pid) {
+			if !guard.Alive(j.pid) {
 				j.term.reclaim(j.pid)
 				return j.result, nil
 			}

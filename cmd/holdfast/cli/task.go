@@ -256,7 +256,7 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 		env = append(env, envSecrets+"="+secrets)
 	}
 	result, err := child.Run(&child.Command{
-		Path: t.path, Args: t.argv, Env: env,
+		Path: t.path, Args: t.argv, Env: env, Presence: s.store.Presence(),
 		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit,
 		Revoked: asked, Ask: t.o.onRevoke.signal,
 		Ending: func(why string, kill time.Duration) {

@@ -13,7 +13,7 @@ import (
 
 // Presence shows that a process is alive: it keeps an exclusive flock on a file. The kernel drops
 // the flock when the process ends, however it ends. The descriptor is closed on exec, so children
-// do not inherit it.
+// do not inherit it, unless they are given File.
 type Presence struct {
 	path  string
 	f     *os.File
@@ -54,6 +54,9 @@ func lockNew(f *os.File, path string) (uint64, error) {
 	}
 	return ino, nil
 }
+
+// File returns the file. A child that is given it keeps the flock until it ends, too.
+func (p *Presence) File() *os.File { return p.f }
 
 // Inode distinguishes this file from a later one at the same path.
 func (p *Presence) Inode() uint64 { return p.inode }

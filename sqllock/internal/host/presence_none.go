@@ -2,11 +2,16 @@
 
 package host
 
+import "os"
+
 // Presence does nothing here: no process is ever considered dead.
 type Presence struct{}
 
 // Announce does nothing.
 func Announce(string) (*Presence, error) { return &Presence{}, nil }
+
+// File returns nil.
+func (p *Presence) File() *os.File { return nil }
 
 // Inode returns 0.
 func (p *Presence) Inode() uint64 { return 0 }

@@ -31,6 +31,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Never is later than all readings of Now.
@@ -43,6 +45,7 @@ var ErrLate = errors.New("the time of the command was over before it could begin
 // Its methods may be called concurrently.
 type Guard struct {
 	exe       string
+	keeps     []int         // descriptors that the guard keeps open
 	unwatched chan struct{} // closed when replaceEnded has returned
 	mu        sync.Mutex
 	pipe      int
@@ -52,8 +55,9 @@ type Guard struct {
 }
 
 // Start starts a guard. It does not wait until the guard is ready: the pipe keeps messages even if
-// this process is killed.
-func Start() (*Guard, error) {
+// this process is killed. The guard keeps the files open until it has ended the group, so their file
+// locks last until then.
+func Start(keep []*os.File) (*Guard, error) {
 	exe := "/proc/self/exe" // works even if the file was replaced or removed
 	if _, err := os.Lstat(exe); err != nil {
 		if exe, err = os.Executable(); err != nil {
@@ -61,11 +65,43 @@ func Start() (*Guard, error) {
 		}
 	}
 	g := &Guard{exe: exe, pipe: -1, orders: orders{0, Never, Never}, unwatched: make(chan struct{})}
-	if err := g.start(); err != nil {
+	err := g.keep(keep)
+	if err == nil {
+		err = g.start()
+	}
+	if err != nil {
+		g.drop()
 		return nil, fmt.Errorf("start a guard: %w", err)
 	}
 	go g.replaceEnded()
 	return g, nil
+}
+
+// keep duplicates the descriptors of files, which may be closed before the guard is replaced.
+func (g *Guard) keep(files []*os.File) error {
+	for _, f := range files {
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var n int
+		var dupErr error
+		if err := raw.Control(func(fd uintptr) { n, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+			return err
+		}
+		if dupErr != nil {
+			return os.NewSyscallError("fcntl", dupErr)
+		}
+		g.keeps = append(g.keeps, n)
+	}
+	return nil
+}
+
+// drop closes the descriptors of keep.
+func (g *Guard) drop() {
+	for _, fd := range g.keeps {
+		syscall.Close(fd)
+	}
 }
 
 // start starts a guard with the last orders, in place of one that has ended.
@@ -79,8 +115,13 @@ func (g *Guard) start() error {
 		syscall.Close(w)
 		return err
 	}
+	const closed = ^uintptr(0)
+	files := []uintptr{uintptr(r), closed, closed}
+	for _, fd := range g.keeps {
+		files = append(files, uintptr(fd))
+	}
 	pid, err := syscall.ForkExec(g.exe, []string{guardName}, &syscall.ProcAttr{
-		Dir: "/", Env: []string{}, Files: []uintptr{uintptr(r)},
+		Dir: "/", Env: []string{}, Files: files,
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -191,4 +232,5 @@ func (g *Guard) Dismiss() {
 	g.mu.Unlock()
 	<-g.unwatched
 	syscall.Close(g.pipe)
+	g.drop()
 }

@@ -13,7 +13,7 @@ import (
 
 func started(t *testing.T) *Guard {
 	t.Helper()
-	g, err := Start()
+	g, err := Start(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +60,43 @@ func TestGuardKillsTheGroup(t *testing.T) {
 	g.abandon()
 	if ws := wait(t, pid); ws.Signal() != syscall.SIGKILL {
 		t.Errorf("%v", ws)
+	}
+}
+
+// The guard keeps the files of the process that started it until the group has ended. Others see by the lock on such
+// a file whether the process lives.
+func TestGuardKeepsFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "presence")
+	lock := func(how int) (*os.File, error) {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f, syscall.Flock(int(f.Fd()), how)
+	}
+	f, err := lock(syscall.LOCK_EX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Start([]*os.File{f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := launch(t, g, "trap '' TERM HUP; sleep 1000; true")
+	f.Close()
+	g.drop() // as if this process had ended
+	if f, err := lock(syscall.LOCK_EX | syscall.LOCK_NB); err != syscall.EWOULDBLOCK {
+		t.Errorf("the guard does not keep the file: %v", err)
+		f.Close()
+	}
+	g.abandon()
+	f, err = lock(syscall.LOCK_EX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if Alive(pid) {
+		t.Error("the group has not ended")
 	}
 }
 

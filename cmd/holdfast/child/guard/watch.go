@@ -133,11 +133,11 @@ func kill(group int) {
 	}
 	// One KILL reaches all members, forks in progress included. It is repeated in case a member
 	// could not be signalled at first.
-	for range 100 {
-		if syscall.Kill(-group, syscall.SIGKILL) == syscall.ESRCH {
+	for pause := time.Millisecond; pause < 500*time.Millisecond; pause += pause / 2 {
+		if _ = syscall.Kill(-group, syscall.SIGKILL); !Alive(group) {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 
