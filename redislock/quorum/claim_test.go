@@ -202,7 +202,7 @@ func TestSurpassed(t *testing.T) {
 // the release it keeps the name under the token that the majority agreed on: a claim by an older request ends a name
 // that is kept under a smaller one.
 func TestKeptUnderTheAgreedToken(t *testing.T) {
-	for name, missed := range map[string]bool{"released": false, "released later": true} {
+	for _, name := range []string{"released", "released later", "without an answer"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, s := three(t)
@@ -216,10 +216,13 @@ func TestKeptUnderTheAgreedToken(t *testing.T) {
 				w.mu.Unlock()
 				r.mu.Lock()
 				r.votes[r.order[2]].token = early
+				if name == "without an answer" {
+					r.votes[r.order[2]].state = waiting
+				}
 				r.mu.Unlock()
 				p := s.endpoints[r.order[2]]
 				here := p.at()
-				if missed {
+				if name == "released later" {
 					put(p, down{here})
 				}
 				if err := s.Release(t.Context(), h, 0); err != nil {

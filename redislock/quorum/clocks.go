@@ -69,7 +69,7 @@ const (
 	leastSlack = 2 * time.Millisecond
 	lookPause  = 50 * time.Millisecond // before the clocks are compared again
 	lookTimes  = 40
-	lookMost   = 500 * time.Millisecond // the wait for one server
+	lookMost   = 500 * time.Millisecond // the wait for one server; longer when they are compared again
 )
 
 func newClocks(b *Backend) *clocks {
@@ -177,6 +177,8 @@ func (v *view) fits(from, to, clock, slack time.Duration) bool {
 	}
 	if v.near(lo, hi, drift) {
 		lo, hi = max(lo, v.lo-drift), min(hi, v.hi+drift)
+	} else {
+		v.from = to
 	}
 	v.lo, v.hi, v.at = lo, hi, to
 	return true
@@ -196,7 +198,7 @@ func (c *clocks) passed(i int, at time.Time) uint64 {
 	if v.trust != sound || v.at == 0 || t < v.from {
 		return 0
 	}
-	unnoticed := c.slack + (v.hi - v.lo) // so far may the clock have been set
+	unnoticed := c.slack + (v.hi - v.lo) // a step of the clock
 	return uint64(max(v.lo+t-(v.at-t).Abs()/driftRate-unnoticed, 0).Microseconds())
 }
 
@@ -238,7 +240,7 @@ func (c *clocks) soon() {
 	c.running = true
 	c.bg.Go(func() {
 		for n := range lookTimes {
-			c.look()
+			c.look(min(lookMost<<min(n, 5), askLimit))
 			if c.allSound() || !backoff.Sleep(c.life, min(lookPause<<min(n, 5), time.Second)) {
 				break
 			}
@@ -261,9 +263,9 @@ func (c *clocks) allSound() bool {
 	return true
 }
 
-// look asks all servers for their clocks, and compares them.
-func (c *clocks) look() {
-	ctx, cancel := context.WithTimeout(c.life, lookMost)
+// look asks all servers for their clocks, and compares them. It waits that long for answers.
+func (c *clocks) look(wait time.Duration) {
+	ctx, cancel := context.WithTimeout(c.life, wait)
 	defer cancel()
 	began := time.Since(c.start)
 	var all sync.WaitGroup
@@ -315,14 +317,15 @@ func (c *clocks) decide(ctx context.Context, since time.Duration) {
 
 // judged returns what is known of the clocks, and what follows for the servers that were seen since then. If this
 // process was asleep, its own clock may have stood still. Then a server that it saw before has not been set, though
-// it disagrees with those that it sees now. So a server that is silent gets no ruling, and a minority gives none.
+// it disagrees with those that it sees now. So a server that is silent gets no ruling, and if only a minority
+// answers, none does. What was seen before still counts for the others' rulings.
 func (c *clocks) judged(since time.Duration) (views []view, rulings []ruling, clear bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	views = slices.Clone(c.views)
 	silent := func(v view) bool { return v.at == 0 || v.at < since }
 	if fresh := slices.DeleteFunc(slices.Clone(views), silent); len(fresh) < c.b.need() {
-		return views, nil, true
+		return views, nil, c.unclear == 0
 	}
 	patient := c.unclear == 0 || time.Since(c.start)-c.unclear < askLimit
 	rulings, clear = judge(views, c.b.need(), c.slack, !patient)

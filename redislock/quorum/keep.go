@@ -49,7 +49,7 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 			return err
 		case reply.Token != 0:
 			h := driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}
-			err := m.Pass(ctx, h, k.left(s.clock.now()), 0)
+			err := s.pass(ctx, k, m, h, 0)
 			again = driver.IsOver(err) // a cancellation came in between
 			return err
 		case holder != nil && holder.Kept && holder.ID == req.ID: // an earlier try has done it
@@ -74,23 +74,23 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 	})
 }
 
-// pass releases a grant at one server, and keeps the name for that long. The server may have granted the request
-// before a majority agreed on a token. Then the grant gets that token first: a claim by an older request spares a
-// name that is kept under a larger token than the claim's.
-func (k *keeping) pass(ctx context.Context, m member, own driver.Hold, keep time.Duration) error {
-	if keep > 0 && own.Token < k.token {
+// pass releases a grant at one server, and keeps the name for what is left, and at least for keep. The server may
+// have granted the request before a majority agreed on a token. Then the grant gets that token first: a claim by an
+// older request spares a name that is kept under a larger token than the claim's.
+func (s *session) pass(ctx context.Context, k *keeping, m member, own driver.Hold, keep time.Duration) error {
+	if own.Token < k.token && max(keep, k.left(s.clock.now())) > 0 {
 		if token, _, err := m.Raise(ctx, own, k.token, 0); err == nil {
 			own.Token = token
 		}
 	}
-	return m.Pass(ctx, own, keep, k.propose)
+	return m.Pass(ctx, own, max(keep, k.left(s.clock.now())), k.propose)
 }
 
 // passAgain repeats the release of a grant at a server that has missed it. So the name is free there when the
 // minimum hold is over, and not only when the lease is.
 func (s *session) passAgain(k *keeping, p *endpoint, h driver.Hold) {
 	s.at(p, func(ctx context.Context, m member) error {
-		return k.pass(ctx, m, h, k.left(s.clock.now()))
+		return s.pass(ctx, k, m, h, 0)
 	}, func(err error) {
 		if !undelivered(err) {
 			s.keptAt(h.ID, p.index)

@@ -68,7 +68,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		}
 		// A server that had granted the request before a majority did counts its minimum hold from then. So each
 		// is told what is left, and counts that from now on.
-		err := k.pass(ctx, m, own, max(keep, k.left(s.clock.now())))
+		err := s.pass(ctx, &k, m, own, keep)
 		if err == nil || known && !undelivered(err) {
 			s.keptAt(h.ID, p.index)
 		}

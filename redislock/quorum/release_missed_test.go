@@ -17,6 +17,10 @@ func (down) Ask(context.Context, *driver.Request, uint64) (driver.Reply, uint64,
 	return driver.Reply{}, 0, driver.ErrUnavailable
 }
 
+func (down) Raise(context.Context, driver.Hold, uint64, time.Duration) (uint64, time.Duration, error) {
+	return 0, 0, driver.ErrUnavailable
+}
+
 func (down) Pass(context.Context, driver.Hold, time.Duration, uint64) error {
 	return driver.ErrUnavailable
 }

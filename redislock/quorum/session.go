@@ -142,7 +142,7 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 func (s *session) join(p *endpoint, first chan<- tried) {
 	for pause := (backoff.Pause{First: redial, Most: time.Second}); ; {
 		ctx, cancel := context.WithTimeout(s.life, openLimit)
-		quarantined, err := s.joined(ctx, p)
+		quarantined, err := s.joined(ctx, p, first != nil)
 		cancel()
 		if first != nil {
 			first <- tried{p.index, quarantined, err}
@@ -160,7 +160,8 @@ func (s *session) join(p *endpoint, first chan<- tried) {
 	}
 }
 
-func (s *session) joined(ctx context.Context, p *endpoint) (quarantined bool, err error) {
+// joined opens the session at one server. At the first try the others are being asked, too.
+func (s *session) joined(ctx context.Context, p *endpoint, first bool) (quarantined bool, err error) {
 	m, err := p.get(ctx)
 	if err != nil {
 		return false, err
@@ -184,8 +185,12 @@ func (s *session) joined(ctx context.Context, p *endpoint) (quarantined bool, er
 	case err != nil:
 		return false, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	if s.b.clocks.isNew(p.index) {
-		s.b.clocks.decide(ctx, 0)
+	switch c := s.b.clocks; {
+	case c.mayVote(p.index):
+	case first && c.isNew(p.index):
+		c.decide(ctx, s.clock.start.Sub(c.start))
+	default:
+		c.look(lookMost)
 	}
 	var here member = at
 	p.here.Store(&here)

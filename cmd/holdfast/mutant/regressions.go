@@ -1,6 +1,9 @@
 package mutant
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Regression is a fault that holdfast had, put back: a test must fail with it.
 type Regression struct {
@@ -21,7 +24,9 @@ func (m *Regression) tests() string {
 
 // AllRegressions are faults that attacks on the protocols found. `holdfast verify` has no fault
 // that shows them, or shows them only by luck.
-var AllRegressions = []Regression{
+var AllRegressions = slices.Concat(regressions, quorumRegressions)
+
+var regressions = []Regression{
 	{Mutant{ID: "redis-told-first", Bug: "a release notifies the first waiter before its write, which Redis may refuse",
 		Edits: []Edit{
 			{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n",
@@ -71,6 +76,10 @@ var AllRegressions = []Regression{
 				{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`,
 					`Left: func() time.Duration { return time.Hour }, Limit: limit`},
 			}}, "cmd/holdfast", "TestTimedSilentStore/run"},
+	{Mutant{ID: "run-guard-keeps-nothing", Bug: "the embedded store grants the lock of a killed holdfast before the guard has ended its command",
+		Edits: []Edit{
+			{"cmd/holdfast/child/guard/guard.go", `files = append(files, uintptr(fd))`, `_ = fd`},
+		}}, "cmd/holdfast/child/guard", "TestGuardKeepsFiles"},
 	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is exclusive, whatever the store's record says",
 		Edits: []Edit{
 			{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit, l.req.Tokens = h.Mode, max(h.N, 1), rec.Limit, a.block`,
@@ -130,7 +139,7 @@ var AllRegressions = []Regression{
 		}}, "redislock/quorum", "TestCancelAfterReleaseKeepsMinimum"},
 	{Mutant{ID: "quorum-minimum-of-each-vote", Bug: "a server that voted early counts the minimum hold from its vote",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `max(keep, k.left(s.clock.now()))`, `keep`},
+			{"redislock/quorum/keep.go", `m.Pass(ctx, own, max(keep, k.left(s.clock.now())), k.propose)`, `m.Pass(ctx, own, keep, k.propose)`},
 		}}, "redislock/quorum", "TestMinimumOfAnEarlyVote"},
 	{Mutant{ID: "quorum-missed-release", Bug: "a release within the minimum hold is not repeated at a server that missed it",
 		Edits: []Edit{
@@ -158,11 +167,11 @@ var AllRegressions = []Regression{
 		}}, "redislock/quorum", "TestClaimAfterABreak"},
 	{Mutant{ID: "quorum-kept-under-an-early-token", Bug: "a server keeps a name under the token that it gave before a majority agreed",
 		Edits: []Edit{
-			{"redislock/quorum/keep.go", `keep > 0 && own.Token < k.token`, `false`},
+			{"redislock/quorum/keep.go", `if own.Token < k.token && `, `if false && `},
 		}}, "redislock/quorum", "TestKeptUnderTheAgreedToken"},
 	{Mutant{ID: "quorum-judged-after-sleep", Bug: "after a sleep, a server that is silent is taken for one whose clock was set",
 		Edits: []Edit{
-			{"redislock/quorum/clocks.go", `if silent(v) {`, `if false {`},
+			{"redislock/quorum/clocks.go", `if silent(v) {`, `if false && silent(v) {`},
 		}}, "redislock/quorum", "TestJudgedAfterSleep"},
 	{Mutant{ID: "quorum-reader-ends-minimum", Bug: "a reader ends a minimum hold at a server that missed the downgrade",
 		Edits: []Edit{
@@ -285,103 +294,6 @@ var AllRegressions = []Regression{
 			{"redislock/replicas.go", `err := s.ensureCancelled(ctx, name, id); err != nil {`,
 				`err := s.Cancel(ctx, name, id); err != nil {`},
 		}}, "tests/redislock", "TestTakenBackLate"},
-	{Mutant{ID: "quorum-ends-a-later-grant", Bug: "a member's session cancels a request late, which then has another grant",
-		Edits: []Edit{
-			{"redislock/wake.go", `if s.isUndoing(id) {`, `if false {`},
-		}}, "tests/redislock", "TestAskedAgain"},
-	{Mutant{ID: "quorum-gives-up-for-good",
-		Bug: "a server whose answer to a cancellation is late never counts again for the request",
-		Edits: []Edit{
-			{"redislock/quorum/withdraw.go", `vote.shut, vote.uncounted, vote.next = false, false, 0`,
-				`vote.uncounted, vote.next = false, 0`},
-		}}, "tests/quorum", "TestServerThatWasGivenUp"},
-	{Mutant{ID: "quorum-late-withdrawal", Bug: "a withdrawal that arrives late ends a later grant of the request",
-		Edits: []Edit{
-			{"redislock/lua/cancel.lua", `if most and last > most then`, `if most and false then`},
-		}}, "tests/redislock", "TestLateWithdrawal"},
-	{Mutant{ID: "quorum-late-cancellation",
-		Bug: "a member's session relies on a grant that its own cancellation may still end",
-		Edits: []Edit{
-			{"redislock/member.go", `if reply.Token == 0 || reply.Token > limit {`, `if reply.Token == 0 || limit >= 0 {`},
-		}}, "tests/redislock", "TestAskedAgainLongBefore"},
-	{Mutant{ID: "quorum-forgets-a-cancellation",
-		Bug: "a member's session relies on a grant that a cancellation may end which it has forgotten",
-		Edits: []Edit{
-			{"redislock/renew.go", `s.forgotten = max(s.forgotten, u.limit)`, ``},
-		}}, "redislock", "TestCancellationAfterHours"},
-	{Mutant{ID: "quorum-cancels-after-a-yield",
-		Bug: "a member's session cancels what a Yield has left without a limit, and ends a later grant",
-		Edits: []Edit{
-			{"redislock/member.go", `return nil, 0, s.ensureCancelled(`, `return nil, 0, s.Cancel(`},
-		}}, "tests/redislock", "TestWithdrawnWhileYielding"},
-	{Mutant{ID: "quorum-counts-a-withdrawn-grant",
-		Bug: "a server counts whose grant a late withdrawal may still end",
-		Edits: []Edit{
-			{"redislock/quorum/request.go", `token > max(s.yielded, s.limit)`, `token > s.yielded`},
-		}}, "redislock/quorum", "TestLateWithdrawal"},
-	{Mutant{ID: "quorum-asks-while-withdrawn",
-		Bug: "a server is asked before it has answered a withdrawal, and its grant stays for a TTL",
-		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `if vote.shut {`, `if false {`},
-		}}, "redislock/quorum", "TestAskedWhileWithdrawn"},
-	{Mutant{ID: "quorum-leaves-an-uncounted-grant",
-		Bug: "a grant with a token that does not count stays for a TTL after the request has ended",
-		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `vote.sent > vote.answered || vote.uncounted ||`, `vote.sent > vote.answered ||`},
-		}}, "redislock/quorum", "TestUncountedGrant"},
-	{Mutant{ID: "quorum-reader-finds-a-write-lease",
-		Bug: "a writer's late request is granted at a server, where the reader then keeps a write lease",
-		Edits: []Edit{
-			{"redislock/quorum/release.go", `writer = r.votes[i].sent > 0`, `writer = r.votes[i].state == granted`},
-		}}, "redislock/quorum", "TestDowngradedLater"},
-	{Mutant{ID: "quorum-cancels-a-reader",
-		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
-		Edits: []Edit{
-			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`,
-				"s.cancelOne(p, h.Name, h.ID, func(error) {})\n\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
-		}}, "tests/quorum", "TestReaderKeepsAServer"},
-	{Mutant{ID: "quorum-ended-grant-keeps",
-		Bug: "a release after the lease has ended keeps the name at a server that never granted it",
-		Edits: []Edit{
-			{"redislock/quorum/release.go", `if driver.IsOver(outcome) { // a grant`, `if false { // a grant`},
-		}}, "tests/quorum", "TestEndedGrantKeepsNothing"},
-	{Mutant{ID: "redis-trusts-lost-renewals",
-		Bug: "the quick release of a grant whose renewals were lost, and that has expired, reports success",
-		Edits: []Edit{
-			{"redislock/fastpath.go", `a.proved > 0 && s.b.now()-a.proved < s.ttl`, `s.b.now()-a.seen < s.ttl`},
-		}}, "tests/redislock", "TestReleaseAfterLostRenewals"},
-	{Mutant{ID: "quorum-undoes-a-push",
-		Bug: "a member's session cancels a request because of a late push, and ends the grant that it has got since",
-		Edits: []Edit{
-			{"redislock/cancelled.go", "\ts.countUndoing(id, 1)\n\tgo func", "\tgo func"},
-			{"redislock/cancelled.go", `_ = s.takeAway(ctx, name, id)`, `_, _ = s.endUpTo(ctx, name, id, maxToken)`},
-		}}, "tests/redislock", "TestAskedAgainBeforeAPush"},
-	{Mutant{ID: "quorum-late-minimum", Bug: "a server that gets a grant later than the others begins its minimum hold then",
-		Edits: []Edit{
-			{"redislock/quorum/lease.go", `return max(r.driver.MinHold-(now-r.from), 0)`, `return r.driver.MinHold`},
-		}}, "tests/quorum", "TestKeptLate"},
-	{Mutant{ID: "quorum-forgets-a-place",
-		Bug: "a waiter that one server has forgotten does not ask there again as long as another one is silent",
-		Edits: []Edit{
-			{"redislock/quorum/renew.go", "\t\ts.complete(r) // the servers without", "\t\t// the servers without"},
-		}}, "tests/quorum", "TestForgottenPlace"},
-	{Mutant{ID: "quorum-keeps-once", Bug: "a server that is away for a release never learns that the name is kept",
-		Edits: []Edit{
-			{"redislock/quorum/keep.go", `case s.later(k, p, func() { s.keepAt(k, p) }):`, `case false:`},
-		}}, "tests/quorum", "TestKeptByServerThatWasAway"},
-	{Mutant{ID: "quorum-releases-once", Bug: "a server that misses a release that keeps the name frees it when the lease ends",
-		Edits: []Edit{
-			{"redislock/quorum/release.go", `				s.keepAt(&own, p)
-			default:`, `			default:`},
-		}}, "tests/quorum", "TestKeepMissedByOne"},
-	{Mutant{ID: "quorum-keeps-without-newborns", Bug: "a server that is in quarantine at a release never learns that the name is kept",
-		Edits: []Edit{
-			{"redislock/quorum/release.go", `now + s.b.quarantine + s.ttl + askLimit`, `now + 2*s.ttl`},
-		}}, "tests/quorum", "TestKeptAfterQuarantine"},
-	{Mutant{ID: "quorum-asks-after-release", Bug: "a server that is about to be asked for a grant is asked after its release, and keeps it",
-		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `if r.over { // its release`, `if false { // its release`},
-		}}, "redislock/quorum", "TestAskedAfterRelease"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},

@@ -1,0 +1,102 @@
+package mutant
+
+// quorumRegressions are faults of late messages, most of them in a quorum, and of names that are kept after a release.
+var quorumRegressions = []Regression{
+	{Mutant{ID: "quorum-ends-a-later-grant", Bug: "a member's session cancels a request late, which then has another grant",
+		Edits: []Edit{
+			{"redislock/wake.go", `if s.isUndoing(id) {`, `if false {`},
+		}}, "tests/redislock", "TestAskedAgain"},
+	{Mutant{ID: "quorum-gives-up-for-good",
+		Bug: "a server whose answer to a cancellation is late never counts again for the request",
+		Edits: []Edit{
+			{"redislock/quorum/withdraw.go", `vote.shut, vote.uncounted, vote.next = false, false, 0`,
+				`vote.uncounted, vote.next = false, 0`},
+		}}, "tests/quorum", "TestServerThatWasGivenUp"},
+	{Mutant{ID: "quorum-late-withdrawal", Bug: "a withdrawal that arrives late ends a later grant of the request",
+		Edits: []Edit{
+			{"redislock/lua/cancel.lua", `if most and last > most then`, `if most and false then`},
+		}}, "tests/redislock", "TestLateWithdrawal"},
+	{Mutant{ID: "quorum-late-cancellation",
+		Bug: "a member's session relies on a grant that its own cancellation may still end",
+		Edits: []Edit{
+			{"redislock/member.go", `if reply.Token == 0 || reply.Token > limit {`, `if reply.Token == 0 || limit >= 0 {`},
+		}}, "tests/redislock", "TestAskedAgainLongBefore"},
+	{Mutant{ID: "quorum-forgets-a-cancellation",
+		Bug: "a member's session relies on a grant that a cancellation may end which it has forgotten",
+		Edits: []Edit{
+			{"redislock/renew.go", `s.forgotten = max(s.forgotten, u.limit)`, ``},
+		}}, "redislock", "TestCancellationAfterHours"},
+	{Mutant{ID: "quorum-cancels-after-a-yield",
+		Bug: "a member's session cancels what a Yield has left without a limit, and ends a later grant",
+		Edits: []Edit{
+			{"redislock/member.go", `return nil, 0, s.ensureCancelled(`, `return nil, 0, s.Cancel(`},
+		}}, "tests/redislock", "TestWithdrawnWhileYielding"},
+	{Mutant{ID: "quorum-counts-a-withdrawn-grant",
+		Bug: "a server counts whose grant a late withdrawal may still end",
+		Edits: []Edit{
+			{"redislock/quorum/request.go", `token > max(s.yielded, s.limit)`, `token > s.yielded`},
+		}}, "redislock/quorum", "TestLateWithdrawal"},
+	{Mutant{ID: "quorum-asks-while-withdrawn",
+		Bug: "a server is asked before it has answered a withdrawal, and its grant stays for a TTL",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `if vote.shut {`, `if false {`},
+		}}, "redislock/quorum", "TestAskedWhileWithdrawn"},
+	{Mutant{ID: "quorum-leaves-an-uncounted-grant",
+		Bug: "a grant with a token that does not count stays for a TTL after the request has ended",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `vote.sent > vote.answered || vote.uncounted ||`, `vote.sent > vote.answered ||`},
+		}}, "redislock/quorum", "TestUncountedGrant"},
+	{Mutant{ID: "quorum-reader-finds-a-write-lease",
+		Bug: "a writer's late request is granted at a server, where the reader then keeps a write lease",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `writer = r.votes[i].sent > 0`, `writer = r.votes[i].state == granted`},
+		}}, "redislock/quorum", "TestDowngradedLater"},
+	{Mutant{ID: "quorum-cancels-a-reader",
+		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`,
+				"s.cancelOne(p, h.Name, h.ID, func(error) {})\n\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
+		}}, "tests/quorum", "TestReaderKeepsAServer"},
+	{Mutant{ID: "quorum-ended-grant-keeps",
+		Bug: "a release after the lease has ended keeps the name at a server that never granted it",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `if driver.IsOver(outcome) { // a grant`, `if false { // a grant`},
+		}}, "tests/quorum", "TestEndedGrantKeepsNothing"},
+	{Mutant{ID: "redis-trusts-lost-renewals",
+		Bug: "the quick release of a grant whose renewals were lost, and that has expired, reports success",
+		Edits: []Edit{
+			{"redislock/fastpath.go", `a.proved > 0 && s.b.now()-a.proved < s.ttl`, `s.b.now()-a.seen < s.ttl`},
+		}}, "tests/redislock", "TestReleaseAfterLostRenewals"},
+	{Mutant{ID: "quorum-undoes-a-push",
+		Bug: "a member's session cancels a request because of a late push, and ends the grant that it has got since",
+		Edits: []Edit{
+			{"redislock/cancelled.go", "\ts.countUndoing(id, 1)\n\tgo func", "\tgo func"},
+			{"redislock/cancelled.go", `_ = s.takeAway(ctx, name, id)`, `_, _ = s.endUpTo(ctx, name, id, maxToken)`},
+		}}, "tests/redislock", "TestAskedAgainBeforeAPush"},
+	{Mutant{ID: "quorum-late-minimum", Bug: "a server that gets a grant later than the others begins its minimum hold then",
+		Edits: []Edit{
+			{"redislock/quorum/lease.go", `return max(r.driver.MinHold-(now-r.from), 0)`, `return r.driver.MinHold`},
+		}}, "tests/quorum", "TestKeptLate"},
+	{Mutant{ID: "quorum-forgets-a-place",
+		Bug: "a waiter that one server has forgotten does not ask there again as long as another one is silent",
+		Edits: []Edit{
+			{"redislock/quorum/renew.go", "\t\ts.complete(r) // the servers without", "\t\t// the servers without"},
+		}}, "tests/quorum", "TestForgottenPlace"},
+	{Mutant{ID: "quorum-keeps-once", Bug: "a server that is away for a release never learns that the name is kept",
+		Edits: []Edit{
+			{"redislock/quorum/keep.go", `case s.later(k, p, func() { s.keepAt(k, p) }):`, `case false:`},
+		}}, "tests/quorum", "TestKeptByServerThatWasAway"},
+	{Mutant{ID: "quorum-releases-once", Bug: "a server that misses a release that keeps the name frees it when the lease ends",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `				s.keepAt(&own, p)
+			default:`, `			default:`},
+		}}, "tests/quorum", "TestKeepMissedByOne"},
+	{Mutant{ID: "quorum-keeps-without-newborns", Bug: "a server that is in quarantine at a release never learns that the name is kept",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `now + s.b.quarantine + s.ttl + askLimit`, `now + 2*s.ttl`},
+		}}, "tests/quorum", "TestKeptAfterQuarantine"},
+	{Mutant{ID: "quorum-asks-after-release", Bug: "a server that is about to be asked for a grant is asked after its release, and keeps it",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `if r.over { // its release`, `if false { // its release`},
+		}}, "redislock/quorum", "TestAskedAfterRelease"},
+}
