@@ -84,14 +84,14 @@ func (s *Store) KeepLeases() {
 	}
 }
 
-// Presence returns the files that show other processes that this one is alive, if the store has such files, as the
+// Presence returns files that show other processes that this one is alive, if the store has such files, as the
 // embedded store does. If this process is killed, a child that was given them keeps its locks until the child ends, or
-// until their leases do.
-func (s *Store) Presence() []*os.File {
-	if p, ok := s.Backend.(interface{ Presence() []*os.File }); ok {
+// until their leases do. The caller closes them.
+func (s *Store) Presence() ([]*os.File, error) {
+	if p, ok := s.Backend.(interface{ Presence() ([]*os.File, error) }); ok {
 		return p.Presence()
 	}
-	return nil
+	return nil, nil
 }
 
 // Watch implements driver.Watcher, if the store does.

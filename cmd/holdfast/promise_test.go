@@ -208,7 +208,9 @@ func TestKilledWorker(t *testing.T) {
 // does not grant the lock before the guard has ended the group.
 func TestKilledWorkerBeforeItsGuard(t *testing.T) {
 	scenario{"run", onSQLite, "parent", []string{"run"}}.run(t, func(c *rivals) {
-		guard := c.guard()
+		guard := 0
+		c.until("there is a guard", func() bool { guard = c.guard(); return guard != 0 })
+		t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) })
 		c.a.halt() // so that it does not replace the guard
 		if err := syscall.Kill(guard, syscall.SIGSTOP); err != nil {
 			c.Fatal(err)

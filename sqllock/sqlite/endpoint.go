@@ -58,7 +58,7 @@ func (st *store) newEndpoint() (*endpoint, error) {
 	key := strings.ToLower(rand.Text()[:nameLen-2])
 	b := &endpoint{filePath: filepath.Join(dir, "s-"+key), bellPath: filepath.Join(dir, "b-"+key)}
 	// Create the file first: a dying process's descriptors are closed in order. So when the socket
-	// is dead, the file is unlocked.
+	// is dead, the file is unlocked, unless a child has it.
 	if b.presence, err = host.Announce(b.filePath); err != nil {
 		return nil, err
 	}
@@ -68,10 +68,23 @@ func (st *store) newEndpoint() (*endpoint, error) {
 	return b, nil
 }
 
+// presence returns a duplicate of the session's file, or nil if there is none.
+func (s *session) presence() (*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil
+	}
+	f, err := s.endpoint.presence.Duplicate()
+	s.given = s.given || f != nil
+	return f, err
+}
+
 // inodeOf returns what the record of a session has as the inode of its file. With -1 no probe proves
-// the process dead.
+// the process dead: its locks last until their leases end. A child that was given the file of this
+// session does not have a later one.
 func (s *session) inodeOf(b *endpoint) int64 {
-	if s.b.keepLeases.Load() {
+	if s.b.keepLeases.Load() || s.given {
 		return -1
 	}
 	return int64(b.presence.Inode())

@@ -21,6 +21,7 @@ type session struct {
 
 	mu       sync.Mutex
 	endpoint *endpoint // shows other processes that this one is alive, and receives notifications
+	given    bool      // Presence has returned the file of endpoint
 	probing  bool
 	closed   bool
 

@@ -9,7 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,22 +74,29 @@ func Open(path string, cfg *Config) (*Backend, error) {
 // package httpapi: they may not know that it is dead. Call it before holdfast.New.
 func (b *Backend) KeepLeases() { b.keepLeases.Store(true) }
 
-// Presence returns the files whose locks show other processes that this one is alive, one for each
-// open session. If this process is killed, a child that was given the files keeps its locks until the
-// child ends, or until their leases do. So a child can end the work of this process first. Give the
-// files to no other child, and do not use them for anything else. Systems without such files return none.
-func (b *Backend) Presence() []*os.File {
+// Presence returns files whose locks show other processes that this one is alive, one for each open
+// session. If this process is killed, a child that was given the files keeps its locks until the child
+// ends, or until their leases do. So a child can end the work of this process first. Give the files to
+// no other child, do not use them for anything else, and close them. Systems without such files return
+// none.
+func (b *Backend) Presence() ([]*os.File, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	sessions := slices.Collect(maps.Keys(b.open))
+	b.mu.Unlock()
 	var files []*os.File
-	for s := range b.open {
-		s.mu.Lock()
-		if f := s.endpoint.presence.File(); f != nil {
+	for _, s := range sessions {
+		f, err := s.presence()
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, fmt.Errorf("duplicating a file of sqlite store %s: %w", b.st.path, err)
+		}
+		if f != nil {
 			files = append(files, f)
 		}
-		s.mu.Unlock()
 	}
-	return files
+	return files, nil
 }
 
 // Name implements [driver.Backend]: "sqlite".

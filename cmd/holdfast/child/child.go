@@ -31,7 +31,7 @@ type Command struct {
 	Env  []string
 
 	// Presence are files that keep the lock while this process lives, however it ends. If it is killed, they
-	// keep it until the group has been killed. Systems other than Unix ignore them.
+	// keep it until the group has been killed. Run closes them.
 	Presence []*os.File
 
 	// Signals has a buffer, and the caller gave it to signal.Notify with the result of the function

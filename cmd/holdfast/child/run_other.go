@@ -22,6 +22,9 @@ func Die(syscall.Signal) {}
 // Run runs the command and returns when it has ended. The error is a *StartError; then no command
 // has run.
 func Run(c *Command) (Result, error) {
+	for _, f := range c.Presence {
+		defer f.Close()
+	}
 	cmd := &exec.Cmd{Path: c.Path, Args: c.Args, Env: c.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	if err := cmd.Start(); err != nil {
 		return Result{}, &StartError{c.Path, err}

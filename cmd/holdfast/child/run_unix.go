@@ -92,7 +92,14 @@ func Run(c *Command) (Result, error) {
 	if err != nil {
 		return Result{}, &StartError{c.Path, err}
 	}
-	defer g.Dismiss()
+	stuck := false
+	defer func() {
+		if stuck { // the lock must last until its end
+			g.Abandon()
+		} else {
+			g.Dismiss()
+		}
+	}()
 	j := &job{Command: c, pending: c.Lost, revoked: c.Revoked, deadline: deadline{guard: g}}
 	restore := keepActions()
 	defer func() { j.catchAgain(); restore() }()
@@ -149,7 +156,7 @@ func Run(c *Command) (Result, error) {
 		case <-j.giveUp:
 			if j.Left() <= 0 {
 				c.Notice("processes of the command did not end when they were killed; leaving them")
-				j.result.Stuck = true
+				j.result.Stuck, stuck = true, true
 				return j.result, nil
 			}
 			c.Notice("processes of the command were killed but have not ended; keeping the lock until they end")

@@ -255,8 +255,12 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 	if secrets != "" {
 		env = append(env, envSecrets+"="+secrets)
 	}
+	presence, err := s.store.Presence()
+	if err != nil {
+		t.a.say("if this holdfast is killed, the lock may be granted before COMMAND has ended: %v", err)
+	}
 	result, err := child.Run(&child.Command{
-		Path: t.path, Args: t.argv, Env: env, Presence: s.store.Presence(),
+		Path: t.path, Args: t.argv, Env: env, Presence: presence,
 		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit,
 		Revoked: asked, Ask: t.o.onRevoke.signal,
 		Ending: func(why string, kill time.Duration) {

@@ -78,8 +78,12 @@ var regressions = []Regression{
 			}}, "cmd/holdfast", "TestTimedSilentStore/run"},
 	{Mutant{ID: "run-guard-keeps-nothing", Bug: "the embedded store grants the lock of a killed holdfast before the guard has ended its command",
 		Edits: []Edit{
-			{"cmd/holdfast/child/guard/guard.go", `files = append(files, uintptr(fd))`, `_ = fd`},
+			{"cmd/holdfast/child/guard/guard.go", `files = append(files, f.Fd())`, `_ = f`},
 		}}, "cmd/holdfast/child/guard", "TestGuardKeepsFiles"},
+	{Mutant{ID: "run-first-thread-ended", Bug: "a process counts as ended when only its first thread has ended",
+		Edits: []Edit{
+			{"cmd/holdfast/child/guard/group_linux.go", ` && threads <= 1`, ` && threads >= 0`},
+		}}, "cmd/holdfast/child/guard", "TestAliveWithoutItsFirstThread"},
 	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is exclusive, whatever the store's record says",
 		Edits: []Edit{
 			{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit, l.req.Tokens = h.Mode, max(h.N, 1), rec.Limit, a.block`,

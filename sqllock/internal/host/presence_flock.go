@@ -13,7 +13,7 @@ import (
 
 // Presence shows that a process is alive: it keeps an exclusive flock on a file. The kernel drops
 // the flock when the process ends, however it ends. The descriptor is closed on exec, so children
-// do not inherit it, unless they are given File.
+// do not inherit it, unless they are given a duplicate.
 type Presence struct {
 	path  string
 	f     *os.File
@@ -55,8 +55,15 @@ func lockNew(f *os.File, path string) (uint64, error) {
 	return ino, nil
 }
 
-// File returns the file. A child that is given it keeps the flock until it ends, too.
-func (p *Presence) File() *os.File { return p.f }
+// Duplicate returns another descriptor of the file. The flock lasts until both are closed. A child that
+// is given it keeps the flock until it ends.
+func (p *Presence) Duplicate() (*os.File, error) {
+	fd, err := unix.FcntlInt(p.f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), p.path), nil
+}
 
 // Inode distinguishes this file from a later one at the same path.
 func (p *Presence) Inode() uint64 { return p.inode }

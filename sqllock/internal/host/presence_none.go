@@ -10,8 +10,8 @@ type Presence struct{}
 // Announce does nothing.
 func Announce(string) (*Presence, error) { return &Presence{}, nil }
 
-// File returns nil.
-func (p *Presence) File() *os.File { return nil }
+// Duplicate returns nil.
+func (p *Presence) Duplicate() (*os.File, error) { return nil, nil }
 
 // Inode returns 0.
 func (p *Presence) Inode() uint64 { return 0 }

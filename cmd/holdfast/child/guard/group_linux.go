@@ -47,14 +47,14 @@ func running(group int) bool {
 		if pid == 1 {
 			hidden = false
 		}
-		state, of, err := stat(pid)
+		ends, of, err := stat(pid)
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			if of, err := syscall.Getpgid(pid); err == nil && of == group {
 				return true
 			}
 		case err != nil: // it has just ended
-		case of == group && (state == 'Z' || state == 'X'):
+		case of == group && ends:
 			ended++
 		case of == group:
 			return true
@@ -63,17 +63,23 @@ func running(group int) bool {
 	return hidden || ended == 0
 }
 
-// stat returns the state of a process and the number of its group.
-func stat(pid int) (state byte, group int, err error) {
+// stat reports whether a process has ended, and returns the number of its group. The first thread of a process may be a
+// zombie while others still write.
+func stat(pid int) (ended bool, group int, err error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, 0, err
+		return false, 0, err
 	}
-	// pid (command) state parent group; the command may contain anything.
+	// pid (command) state parent group; the command may contain anything. The 20th field is the number of threads.
 	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(f) < 3 {
-		return 0, 0, fs.ErrNotExist
+	if len(f) < 18 {
+		return false, 0, fs.ErrNotExist
+	}
+	threads, err := strconv.Atoi(string(f[17]))
+	if err != nil {
+		return false, 0, err
 	}
 	group, err = strconv.Atoi(string(f[2]))
-	return f[0][0], group, err
+	state := f[0][0]
+	return (state == 'Z' || state == 'X') && threads <= 1, group, err
 }

@@ -31,8 +31,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Never is later than all readings of Now.
@@ -45,7 +43,7 @@ var ErrLate = errors.New("the time of the command was over before it could begin
 // Its methods may be called concurrently.
 type Guard struct {
 	exe       string
-	keeps     []int         // descriptors that the guard keeps open
+	keeps     []*os.File    // that the guard keeps open, too
 	unwatched chan struct{} // closed when replaceEnded has returned
 	mu        sync.Mutex
 	pipe      int
@@ -56,20 +54,14 @@ type Guard struct {
 
 // Start starts a guard. It does not wait until the guard is ready: the pipe keeps messages even if
 // this process is killed. The guard keeps the files open until it has ended the group, so their file
-// locks last until then.
+// locks last until then. The guard owns the files: Dismiss and Abandon close them.
 func Start(keep []*os.File) (*Guard, error) {
 	exe := "/proc/self/exe" // works even if the file was replaced or removed
 	if _, err := os.Lstat(exe); err != nil {
-		if exe, err = os.Executable(); err != nil {
-			return nil, err
-		}
+		exe, _ = os.Executable() // without one, start fails
 	}
-	g := &Guard{exe: exe, pipe: -1, orders: orders{0, Never, Never}, unwatched: make(chan struct{})}
-	err := g.keep(keep)
-	if err == nil {
-		err = g.start()
-	}
-	if err != nil {
+	g := &Guard{exe: exe, keeps: keep, pipe: -1, orders: orders{0, Never, Never}, unwatched: make(chan struct{})}
+	if err := g.start(); err != nil {
 		g.drop()
 		return nil, fmt.Errorf("start a guard: %w", err)
 	}
@@ -77,30 +69,10 @@ func Start(keep []*os.File) (*Guard, error) {
 	return g, nil
 }
 
-// keep duplicates the descriptors of files, which may be closed before the guard is replaced.
-func (g *Guard) keep(files []*os.File) error {
-	for _, f := range files {
-		raw, err := f.SyscallConn()
-		if err != nil {
-			return err
-		}
-		var n int
-		var dupErr error
-		if err := raw.Control(func(fd uintptr) { n, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
-			return err
-		}
-		if dupErr != nil {
-			return os.NewSyscallError("fcntl", dupErr)
-		}
-		g.keeps = append(g.keeps, n)
-	}
-	return nil
-}
-
-// drop closes the descriptors of keep.
+// drop closes this process's files.
 func (g *Guard) drop() {
-	for _, fd := range g.keeps {
-		syscall.Close(fd)
+	for _, f := range g.keeps {
+		f.Close()
 	}
 }
 
@@ -115,10 +87,9 @@ func (g *Guard) start() error {
 		syscall.Close(w)
 		return err
 	}
-	const closed = ^uintptr(0)
-	files := []uintptr{uintptr(r), closed, closed}
-	for _, fd := range g.keeps {
-		files = append(files, uintptr(fd))
+	files := []uintptr{uintptr(r), uintptr(r), uintptr(r)} // in place of /dev/null, which a chroot may lack
+	for _, f := range g.keeps {
+		files = append(files, f.Fd())
 	}
 	pid, err := syscall.ForkExec(g.exe, []string{guardName}, &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files,
@@ -221,6 +192,16 @@ func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr
 		}
 		return err
 	}, nil
+}
+
+// Abandon leaves the guard alone with the group, as the end of this process does. The guard kills the group, and
+// keeps the files until that has ended, or until its time is over. Nothing may be called after that.
+func (g *Guard) Abandon() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.dismissed = true
+	syscall.Close(g.pipe)
+	g.drop()
 }
 
 // Dismiss ends the guard, but not the group. Call it as soon as the group has ended, before the

@@ -83,7 +83,17 @@ func TestGuardKeepsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := launch(t, g, "trap '' TERM HUP; sleep 1000; true")
-	f.Close()
+	g.mu.Lock()
+	first := g.pid
+	g.mu.Unlock()
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil { // another one gets the files, too
+		t.Fatal(err)
+	}
+	for replaced := false; !replaced; time.Sleep(time.Millisecond) {
+		g.mu.Lock()
+		replaced = g.pid != first
+		g.mu.Unlock()
+	}
 	g.drop() // as if this process had ended
 	if f, err := lock(syscall.LOCK_EX | syscall.LOCK_NB); err != syscall.EWOULDBLOCK {
 		t.Errorf("the guard does not keep the file: %v", err)

@@ -84,6 +84,7 @@ func (o *orders) read(b []byte) {
 func watch() {
 	const in = 0
 	o := orders{0, Never, Never}
+	over := Never // the last end
 	timer := newAlarm()
 	var unread []byte
 	for {
@@ -104,11 +105,12 @@ func watch() {
 			case err == syscall.EINTR:
 				continue
 			case err != nil || n == 0: // the other process has ended
-				kill(o.group)
+				kill(o.group, over)
 				return
 			}
 			for unread = append(unread, buf[:n]...); len(unread) >= size; unread = unread[size:] {
 				o.read(unread)
+				over = o.end
 			}
 			continue
 		}
@@ -117,7 +119,7 @@ func watch() {
 		case o.group == 0:
 		case now >= o.end:
 			o.ask, o.end = Never, Never
-			kill(o.group)
+			kill(o.group, now)
 		case now >= o.ask:
 			o.ask = Never
 			_ = syscall.Kill(-o.group, syscall.SIGTERM)
@@ -126,20 +128,26 @@ func watch() {
 	}
 }
 
-// kill kills a group.
-func kill(group int) {
+// kill kills a group. It returns when the group has ended, or at the time end if that is later than killTime from
+// now: some processes do not end at once. Until then the guard keeps the files that Start got.
+func kill(group int, end time.Duration) {
 	if group == 0 {
 		return // nothing was launched
 	}
 	// One KILL reaches all members, forks in progress included. It is repeated in case a member
 	// could not be signalled at first.
-	for pause := time.Millisecond; pause < 500*time.Millisecond; pause += pause / 2 {
-		if _ = syscall.Kill(-group, syscall.SIGKILL); !Alive(group) {
+	for begin, pause := Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		_ = syscall.Kill(-group, syscall.SIGKILL)
+		now := Now()
+		if !Alive(group) || now >= begin+killTime && (now >= end || end == Never) {
 			return
 		}
 		time.Sleep(pause)
 	}
 }
+
+// killTime is how long a guard tries to kill a group, at least.
+const killTime = time.Second
 
 // pollTimeout returns how many milliseconds to wait for the time at: at most a second, because the
 // timers of the system may stop while the machine sleeps.
