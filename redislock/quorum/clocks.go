@@ -37,6 +37,7 @@ type clocks struct {
 	slack   time.Duration // how far off a clock may be without having been set
 	looked  time.Duration // when they were last compared
 	unclear time.Duration // since when it is unclear which of them are right; 0: it is clear
+	judging time.Duration // when a majority was compared last
 	running bool          // look is under way
 
 	deciding sync.Mutex // held during a comparison
@@ -202,19 +203,22 @@ func (c *clocks) passed(i int, at time.Time) uint64 {
 	return uint64(max(v.lo+t-(v.at-t).Abs()/driftRate-unnoticed, 0).Microseconds())
 }
 
-// isNew reports whether server i has not been compared with the others yet.
-func (c *clocks) isNew(i int) bool {
+// anyNew reports whether a server that was seen has not been compared with the others yet.
+func (c *clocks) anyNew() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.views[i].trust == unseen
+	return slices.ContainsFunc(c.views, func(v view) bool { return v.trust == unseen && v.at != 0 })
+}
+
+// trusts returns what is known of the clock of server i.
+func (c *clocks) trusts(i int) trust {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.views[i].trust
 }
 
 // mayVote reports whether the decisions of server i count.
-func (c *clocks) mayVote(i int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.views[i].trust == sound
-}
+func (c *clocks) mayVote(i int) bool { return c.trusts(i) == sound }
 
 // check returns an error if the decisions of server i do not count. In that case, and also from
 // time to time, the clocks are compared soon, so that records do not become old while they are in
@@ -263,28 +267,46 @@ func (c *clocks) allSound() bool {
 	return true
 }
 
-// look asks all servers for their clocks, and compares them. It waits that long for answers.
+// look asks all servers for their clocks, and compares them. It waits that long for answers, and for the last ones only
+// lookMost.
 func (c *clocks) look(wait time.Duration) {
 	ctx, cancel := context.WithTimeout(c.life, wait)
 	defer cancel()
 	began := time.Since(c.start)
-	var all sync.WaitGroup
+	answers, open, answered := make(chan bool, len(c.b.servers)), 0, 0
 	for i, s := range c.b.servers {
 		m := s.connected()
 		if m == nil {
 			continue
 		}
-		all.Go(func() {
-			if _, err := m.Birth(ctx, false); err != nil {
+		open++
+		go func() {
+			_, err := m.Birth(ctx, false)
+			if err != nil {
 				c.mu.Lock()
-				if v := &c.views[i]; v.trust != sound {
+				if v := &c.views[i]; v.trust != sound && v.at < began {
 					v.at = 0 // nothing is known
 				}
 				c.mu.Unlock()
 			}
-		})
+			answers <- err == nil
+		}()
 	}
-	all.Wait()
+	timer := time.NewTimer(lookMost)
+	defer timer.Stop()
+	for late := false; open > 0; {
+		select {
+		case ok := <-answers:
+			if open--; ok {
+				answered++
+			}
+		case <-timer.C:
+			late = true
+		}
+		if late && answered >= c.b.need() {
+			cancel()
+		}
+	}
 	c.decide(c.life, began)
 }
 
@@ -327,7 +349,12 @@ func (c *clocks) judged(since time.Duration) (views []view, rulings []ruling, cl
 	if fresh := slices.DeleteFunc(slices.Clone(views), silent); len(fresh) < c.b.need() {
 		return views, nil, c.unclear == 0
 	}
-	patient := c.unclear == 0 || time.Since(c.start)-c.unclear < askLimit
+	now := time.Since(c.start)
+	if now-c.judging > askLimit { // after an outage another server may show which of them are right
+		c.unclear = 0
+	}
+	c.judging = now
+	patient := c.unclear == 0 || now-c.unclear < askLimit
 	rulings, clear = judge(views, c.b.need(), c.slack, !patient)
 	for i, v := range views {
 		if silent(v) {

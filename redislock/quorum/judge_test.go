@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -70,6 +71,44 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJudgedAfterAnOutage: two of three servers disagree, and the third may show which of them is right. After an
+// outage there is time for that again.
+func TestJudgedAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClocks(&Backend{quarantine: time.Second, servers: []*server{{}, {}, {}}})
+		defer c.close()
+		at := func() {
+			for i, ahead := range []time.Duration{time.Hour, 0} {
+				c.views[i] = seenAs(ahead, "e", 0)
+				c.views[i].at = time.Since(c.start)
+			}
+		}
+		disagree := func(want string) {
+			t.Helper()
+			began := time.Since(c.start)
+			at()
+			c.decide(t.Context(), began)
+			_, rulings, _ := c.judged(began)
+			if got := letters(rulings); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+		nobody := func() { c.decide(t.Context(), time.Since(c.start)+1) }
+		time.Sleep(time.Second)
+		disagree("---")
+		time.Sleep(askLimit / 2)
+		disagree("---")
+		nobody()
+		time.Sleep(time.Hour)
+		disagree("---")
+		time.Sleep(askLimit * 2 / 3)
+		disagree("---")
+		nobody()
+		time.Sleep(askLimit * 2 / 3)
+		disagree("xx-")
+	})
 }
 
 // letters describes the ruling for each server: s sound, n recorded, x its clock was set, - nothing.

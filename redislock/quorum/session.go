@@ -185,11 +185,11 @@ func (s *session) joined(ctx context.Context, p *endpoint, first bool) (quaranti
 	case err != nil:
 		return false, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	switch c := s.b.clocks; {
-	case c.mayVote(p.index):
-	case first && c.isNew(p.index):
+	c := s.b.clocks
+	if first && c.anyNew() {
 		c.decide(ctx, s.clock.start.Sub(c.start))
-	default:
+	}
+	if t := c.trusts(p.index); t == doubted || t == unseen && !first {
 		c.look(lookMost)
 	}
 	var here member = at
