@@ -208,8 +208,7 @@ func TestKilledWorker(t *testing.T) {
 // does not grant the lock before the guard has ended the group.
 func TestKilledWorkerBeforeItsGuard(t *testing.T) {
 	scenario{"run", onSQLite, "parent", []string{"run"}}.run(t, func(c *rivals) {
-		guard := 0
-		c.until("there is a guard", func() bool { guard = c.guard(); return guard != 0 })
+		guard := c.guard()
 		t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) })
 		c.a.halt() // so that it does not replace the guard
 		if err := syscall.Kill(guard, syscall.SIGSTOP); err != nil {
@@ -232,7 +231,7 @@ func TestTimedGuardKilled(t *testing.T) {
 			if err := syscall.Kill(first, s); err != nil {
 				c.Fatal(err)
 			}
-			c.until("there is another guard", func() bool { return !running(first) && c.guard() != 0 })
+			c.until("there is another guard", func() bool { return !running(first) && c.guardNow() != 0 })
 			c.a.halt()
 			c.worked(2)
 			c.a.signal(syscall.SIGCONT)
@@ -241,8 +240,15 @@ func TestTimedGuardKilled(t *testing.T) {
 	}
 }
 
-// guard returns the process that guards the group of a, or 0.
-func (c *rivals) guard() int {
+// guard returns the process that guards the group of a. It waits until there is one.
+func (c *rivals) guard() (pid int) {
+	c.Helper()
+	c.until("there is a guard", func() bool { pid = c.guardNow(); return pid != 0 })
+	return pid
+}
+
+// guardNow returns the process that guards the group of a, or 0.
+func (c *rivals) guardNow() int {
 	c.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.a.Process.Pid))
 	if err != nil {

@@ -49,6 +49,9 @@ type Command struct {
 	// lock does, even if it ignores TERM.
 	Left func() time.Duration
 
+	// Margin is for how much longer than Left the store may keep the lock.
+	Margin time.Duration
+
 	// Revoked is closed when somebody asks for the lock. The group then gets Ask, once, unless that is
 	// 0. Systems other than Unix have no such signals: the command is ended.
 	Revoked <-chan struct{}

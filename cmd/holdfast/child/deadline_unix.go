@@ -61,9 +61,10 @@ func (j *job) readLeft() {
 
 // instruct sends the times to the guard.
 func (j *job) instruct() {
+	keep := j.until + j.Margin + 2*killLimit // the next instruct comes before that
 	if j.ending {
 		j.guardActs = j.killAt
-		j.guard.Until(guard.Never, j.killAt)
+		j.guard.Until(guard.Never, j.killAt, keep)
 		return
 	}
 	ask := guard.Never
@@ -71,7 +72,7 @@ func (j *job) instruct() {
 		ask = max(j.until-j.KillAfter, 0) + min(spare, j.KillAfter/2)
 	}
 	j.guardActs = min(ask, j.until)
-	j.guard.Until(ask, j.until)
+	j.guard.Until(ask, j.until, keep)
 }
 
 // schedule sets next.

@@ -159,6 +159,8 @@ func Run(c *Command) (Result, error) {
 				j.result.Stuck, stuck = true, true
 				return j.result, nil
 			}
+			j.readLeft()
+			j.instruct()
 			c.Notice("processes of the command were killed but have not ended; keeping the lock until they end")
 			j.giveUp = time.After(killLimit)
 		case <-j.look:

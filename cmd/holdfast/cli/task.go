@@ -261,7 +261,7 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 	}
 	result, err := child.Run(&child.Command{
 		Path: t.path, Args: t.argv, Env: env, Presence: presence,
-		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit,
+		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit, Margin: s.TTL(),
 		Revoked: asked, Ask: t.o.onRevoke.signal,
 		Ending: func(why string, kill time.Duration) {
 			if lease > 0 && lease <= s.TTL() {

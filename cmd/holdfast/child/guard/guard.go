@@ -60,7 +60,7 @@ func Start(keep []*os.File) (*Guard, error) {
 	if _, err := os.Lstat(exe); err != nil {
 		exe, _ = os.Executable() // without one, start fails
 	}
-	g := &Guard{exe: exe, keeps: keep, pipe: -1, orders: orders{0, Never, Never}, unwatched: make(chan struct{})}
+	g := &Guard{exe: exe, keeps: keep, pipe: -1, orders: orders{ask: Never, end: Never}, unwatched: make(chan struct{})}
 	if err := g.start(); err != nil {
 		g.drop()
 		return nil, fmt.Errorf("start a guard: %w", err)
@@ -149,11 +149,11 @@ func (g *Guard) replaceEnded() {
 }
 
 // Until sets until when the group may run. The guard sends it TERM at the time ask, unless that is
-// Never, and KILL at the time end.
-func (g *Guard) Until(ask, end time.Duration) {
+// Never, and KILL at the time end. If this process ends and its group does not, the guard keeps the files until keep.
+func (g *Guard) Until(ask, end, keep time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.orders.ask, g.orders.end = ask, end
+	g.orders.ask, g.orders.end, g.orders.keep = ask, end, keep
 	if g.orders.write(g.pipe) != nil { // this guard does not read; replace it
 		_ = syscall.Kill(g.pid, syscall.SIGKILL)
 	}

@@ -5,6 +5,7 @@ package guard
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -110,10 +111,41 @@ func TestGuardKeepsFiles(t *testing.T) {
 	}
 }
 
+// A guard keeps its files as long as it is told to, if the group does not end.
+func TestGuardKeepsTrying(t *testing.T) {
+	alive = func(int) bool { return true }
+	defer func() { alive = Alive }()
+	for _, keep := range []time.Duration{0, Now() + killTime*3/2} {
+		cmd := exec.Command("sleep", "1000")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		begin := Now()
+		kill(cmd.Process.Pid, keep)
+		if now := Now(); now < keep || now < begin+killTime {
+			t.Errorf("it has given up after %v, before %v", now-begin, keep-begin)
+		}
+		_ = cmd.Wait()
+	}
+}
+
+// A message with zero fields leaves the others as they were.
+func TestOrders(t *testing.T) {
+	o := orders{1, 2, 3, 4}
+	o.read(orders{}.append(nil))
+	if o != (orders{1, 2, 3, 4}) {
+		t.Errorf("%+v", o)
+	}
+	if o.read(orders{5, 6, 7, 8}.append(nil)); o != (orders{5, 6, 7, 8}) {
+		t.Errorf("%+v", o)
+	}
+}
+
 func TestDismissedGuardKillsNobody(t *testing.T) {
 	g := started(t)
 	pid := launch(t, g, "exec sleep 1000")
-	g.Until(Never, Now()+time.Hour)
+	g.Until(Never, Now()+time.Hour, 0)
 	g.Dismiss()
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -126,7 +158,7 @@ func TestDismissedGuardKillsNobody(t *testing.T) {
 // A guard without a group ends by itself, and does nothing when its time has come.
 func TestIdleGuardEnds(t *testing.T) {
 	g := started(t)
-	g.Until(0, Now())
+	g.Until(0, Now(), 0)
 	g.abandon()
 }
 
@@ -145,7 +177,7 @@ func TestGuardActsOnTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := started(t)
 			defer g.Dismiss()
-			g.Until(Never, Now()+time.Hour)
+			g.Until(Never, Now()+time.Hour, 0)
 			pid := launch(t, g, c.script)
 			if c.stop {
 				if err := syscall.Kill(-pid, syscall.SIGSTOP); err != nil {
@@ -155,9 +187,9 @@ func TestGuardActsOnTime(t *testing.T) {
 			begin := Now()
 			at := begin + 200*time.Millisecond
 			if c.ask {
-				g.Until(at, begin+time.Hour)
+				g.Until(at, begin+time.Hour, 0)
 			} else {
-				g.Until(Never, at)
+				g.Until(Never, at, 0)
 			}
 			ws := wait(t, pid)
 			if took := Now() - begin; ws.Signal() != c.want || took < at-begin {
@@ -174,7 +206,7 @@ func TestGuardIsReplaced(t *testing.T) {
 			g := started(t)
 			defer g.Dismiss()
 			pid := launch(t, g, "trap '' TERM; sleep 1000; true")
-			g.Until(Never, Now()+time.Second)
+			g.Until(Never, Now()+time.Second, 0)
 			g.mu.Lock()
 			first := g.pid
 			g.mu.Unlock()
@@ -216,7 +248,7 @@ func TestGuardReadsBeforeItActs(t *testing.T) {
 func TestLateCommandDoesNotBegin(t *testing.T) {
 	g := started(t)
 	defer g.Dismiss()
-	g.Until(Never, Now())
+	g.Until(Never, Now(), 0)
 	file := filepath.Join(t.TempDir(), "ran")
 	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", ">" + file}, os.Environ(),
 		&syscall.SysProcAttr{Setpgid: true})

@@ -45,10 +45,11 @@ func init() {
 type orders struct {
 	group    int           // the group to guard
 	ask, end time.Duration // when to send it TERM, and KILL
+	keep     time.Duration // how long to keep the files if the group does not end
 }
 
 // size is the size of orders in a pipe, which takes all of it or nothing.
-const size = 24
+const size = 32
 
 func (o orders) write(fd int) error {
 	b := o.append(make([]byte, 0, size))
@@ -60,7 +61,7 @@ func (o orders) write(fd int) error {
 }
 
 func (o orders) append(b []byte) []byte {
-	for _, n := range []int64{int64(o.group), int64(o.ask), int64(o.end)} {
+	for _, n := range []int64{int64(o.group), int64(o.ask), int64(o.end), int64(o.keep)} {
 		b = binary.NativeEndian.AppendUint64(b, uint64(n))
 	}
 	return b
@@ -78,13 +79,15 @@ func (o *orders) read(b []byte) {
 	if n := at(2); n != 0 {
 		o.end = time.Duration(n)
 	}
+	if n := at(3); n != 0 {
+		o.keep = time.Duration(n)
+	}
 }
 
 // watch does the guard's work on standard input.
 func watch() {
 	const in = 0
-	o := orders{0, Never, Never}
-	over := Never // the last end
+	o := orders{ask: Never, end: Never}
 	timer := newAlarm()
 	var unread []byte
 	for {
@@ -105,12 +108,11 @@ func watch() {
 			case err == syscall.EINTR:
 				continue
 			case err != nil || n == 0: // the other process has ended
-				kill(o.group, over)
+				kill(o.group, o.keep)
 				return
 			}
 			for unread = append(unread, buf[:n]...); len(unread) >= size; unread = unread[size:] {
 				o.read(unread)
-				over = o.end
 			}
 			continue
 		}
@@ -119,7 +121,7 @@ func watch() {
 		case o.group == 0:
 		case now >= o.end:
 			o.ask, o.end = Never, Never
-			kill(o.group, now)
+			kill(o.group, 0)
 		case now >= o.ask:
 			o.ask = Never
 			_ = syscall.Kill(-o.group, syscall.SIGTERM)
@@ -128,23 +130,24 @@ func watch() {
 	}
 }
 
-// kill kills a group. It returns when the group has ended, or at the time end if that is later than killTime from
-// now: some processes do not end at once. Until then the guard keeps the files that Start got.
-func kill(group int, end time.Duration) {
+// kill kills a group. It returns when the group has ended; or after killTime, but not before the time keep: some
+// processes do not end at once. Until then the guard keeps the files that Start got.
+func kill(group int, keep time.Duration) {
 	if group == 0 {
 		return // nothing was launched
 	}
 	// One KILL reaches all members, forks in progress included. It is repeated in case a member
 	// could not be signalled at first.
-	for begin, pause := Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for begin, pause := Now(), time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		_ = syscall.Kill(-group, syscall.SIGKILL)
-		now := Now()
-		if !Alive(group) || now >= begin+killTime && (now >= end || end == Never) {
+		if now := Now(); !alive(group) || now >= begin+killTime && now >= keep {
 			return
 		}
 		time.Sleep(pause)
 	}
 }
+
+var alive = Alive // replaced by tests
 
 // killTime is how long a guard tries to kill a group, at least.
 const killTime = time.Second
