@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -236,80 +235,6 @@ func (c *clocks) check(i int) error {
 	return fmt.Errorf("%w: %s: its clock is being compared with the others'", driver.ErrUnavailable, c.b.servers[i].Name)
 }
 
-// soon compares the clocks in the background. The caller holds c.mu.
-func (c *clocks) soon() {
-	if c.running || c.life.Err() != nil {
-		return
-	}
-	c.running = true
-	c.bg.Go(func() {
-		for n := range lookTimes {
-			c.look(min(lookMost<<min(n, 5), askLimit))
-			if c.allSound() || !backoff.Sleep(c.life, min(lookPause<<min(n, 5), time.Second)) {
-				break
-			}
-		}
-		c.mu.Lock()
-		c.running = false
-		c.mu.Unlock()
-	})
-}
-
-// allSound reports whether no connected server needs a comparison.
-func (c *clocks) allSound() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, s := range c.b.servers {
-		if c.views[i].trust != sound && s.connected() != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// look asks all servers for their clocks, and compares them. It waits that long for answers, and for the last ones only
-// lookMost.
-func (c *clocks) look(wait time.Duration) {
-	ctx, cancel := context.WithTimeout(c.life, wait)
-	defer cancel()
-	began := time.Since(c.start)
-	answers, open, answered := make(chan bool, len(c.b.servers)), 0, 0
-	for i, s := range c.b.servers {
-		m := s.connected()
-		if m == nil {
-			continue
-		}
-		open++
-		go func() {
-			_, err := m.Birth(ctx, false)
-			if err != nil {
-				c.mu.Lock()
-				if v := &c.views[i]; v.trust != sound && v.at < began {
-					v.at = 0 // nothing is known
-				}
-				c.mu.Unlock()
-			}
-			answers <- err == nil
-		}()
-	}
-	timer := time.NewTimer(lookMost)
-	defer timer.Stop()
-	for late := false; open > 0; {
-		select {
-		case ok := <-answers:
-			if open--; ok {
-				answered++
-			}
-		case <-timer.C:
-			late = true
-		}
-		if late && answered >= c.b.need() {
-			cancel()
-		}
-	}
-	c.decide(c.life, began)
-}
-
 // decide compares the clocks, and records the result for the servers that were seen since then. A server
 // that does not get its ruling is not sound, unless it was before.
 func (c *clocks) decide(ctx context.Context, since time.Duration) {
@@ -350,7 +275,7 @@ func (c *clocks) judged(since time.Duration) (views []view, rulings []ruling, cl
 		return views, nil, c.unclear == 0
 	}
 	now := time.Since(c.start)
-	if now-c.judging > askLimit { // after an outage another server may show which of them are right
+	if now-c.judging > 4*askLimit { // after an outage another server may show which of them are right
 		c.unclear = 0
 	}
 	c.judging = now

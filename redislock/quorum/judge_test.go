@@ -106,7 +106,7 @@ func TestJudgedAfterAnOutage(t *testing.T) {
 		time.Sleep(askLimit * 2 / 3)
 		disagree("---")
 		nobody()
-		time.Sleep(askLimit * 2 / 3)
+		time.Sleep(askLimit + 2*time.Second) // a look that got no answer, and the pauses around it
 		disagree("xx-")
 	})
 }
@@ -221,5 +221,32 @@ func TestRuledTooLate(t *testing.T) {
 				t.Errorf("%d, not %d", got, c.want)
 			}
 		})
+	}
+}
+
+// TestUrgent: a comparison waits for slow servers, unless a majority has answered and is clear, and one of that has no
+// vote meanwhile.
+func TestUrgent(t *testing.T) {
+	for name, test := range map[string]struct {
+		trust    [3]trust
+		answered []bool
+		unclear  time.Duration
+		want     bool
+	}{
+		"one of the majority waits":     {[3]trust{sound, doubted, sound}, []bool{true, true, false}, 0, true},
+		"a new one waits":               {[3]trust{sound, unseen, sound}, []bool{true, true, false}, 0, true},
+		"it is unclear":                 {[3]trust{sound, doubted, sound}, []bool{true, true, false}, 1, false},
+		"only the slow one waits":       {[3]trust{sound, sound, doubted}, []bool{true, true, false}, 0, false},
+		"too few have answered":         {[3]trust{sound, doubted, sound}, []bool{false, true, false}, 0, false},
+		"all have votes, one is silent": {[3]trust{sound, sound, sound}, []bool{true, true, false}, 0, false},
+	} {
+		c := newClocks(&Backend{quarantine: time.Second, servers: []*server{{}, {}, {}}})
+		c.unclear = test.unclear
+		for i, t := range test.trust {
+			c.views[i].trust = t
+		}
+		if got := c.urgent(test.answered); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
