@@ -35,8 +35,9 @@ type clocks struct {
 	views   []view
 	slack   time.Duration // how far off a clock may be without having been set
 	looked  time.Duration // when they were last compared
-	unclear time.Duration // since when it is unclear which of them are right; 0: it is clear
 	judging time.Duration // when a majority was compared last
+	unclear bool          // then it was unclear which of them are right
+	waited  time.Duration // for how long it has been; a pause between comparisons counts as half of askLimit at most
 	running bool          // look is under way
 
 	deciding sync.Mutex // held during a comparison
@@ -242,17 +243,7 @@ func (c *clocks) decide(ctx context.Context, since time.Duration) {
 	defer c.deciding.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, lookMost)
 	defer cancel()
-	views, rulings, clear := c.judged(since)
-	now := time.Since(c.start)
-	c.mu.Lock()
-	c.looked = now
-	switch {
-	case clear:
-		c.unclear = 0
-	case c.unclear == 0:
-		c.unclear = max(now, 1)
-	}
-	c.mu.Unlock()
+	views, rulings := c.judged(since)
 	var all sync.WaitGroup
 	for i, r := range rulings {
 		if r.sound {
@@ -266,27 +257,30 @@ func (c *clocks) decide(ctx context.Context, since time.Duration) {
 // process was asleep, its own clock may have stood still. Then a server that it saw before has not been set, though
 // it disagrees with those that it sees now. So a server that is silent gets no ruling, and if only a minority
 // answers, none does. What was seen before still counts for the others' rulings.
-func (c *clocks) judged(since time.Duration) (views []view, rulings []ruling, clear bool) {
+func (c *clocks) judged(since time.Duration) (views []view, rulings []ruling) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Since(c.start)
+	c.looked = now
 	views = slices.Clone(c.views)
 	silent := func(v view) bool { return v.at == 0 || v.at < since }
 	if fresh := slices.DeleteFunc(slices.Clone(views), silent); len(fresh) < c.b.need() {
-		return views, nil, c.unclear == 0
+		return views, nil
 	}
-	now := time.Since(c.start)
-	if now-c.judging > 4*askLimit { // after an outage another server may show which of them are right
-		c.unclear = 0
+	// Another server may show which of them are right, so that gets some time.
+	if c.waited += min(now-c.judging, askLimit/2); !c.unclear {
+		c.waited = 0
 	}
 	c.judging = now
-	patient := c.unclear == 0 || now-c.unclear < askLimit
-	rulings, clear = judge(views, c.b.need(), c.slack, !patient)
+	must := c.waited >= askLimit+lookMost
+	rulings, clear := judge(views, c.b.need(), c.slack, must)
+	c.unclear = !clear && !must
 	for i, v := range views {
 		if silent(v) {
 			rulings[i] = ruling{}
 		}
 	}
-	return views, rulings, clear
+	return views, rulings
 }
 
 // carryOut records a ruling at the server, if necessary, and here; unless the clock has moved since

@@ -38,9 +38,14 @@ func (c *clocks) allSound() bool {
 	return true
 }
 
-// look asks all servers for their clocks, and compares them. It waits that long for answers; but only for lookMost if a
-// majority has answered and some of that wait for the result.
+// look asks all servers for their clocks, and compares them. It waits that long for answers, or for askLimit while it
+// is unclear which of them are right. If a majority has answered, and one of it has no vote, it waits for lookMost.
 func (c *clocks) look(wait time.Duration) {
+	c.mu.Lock()
+	if c.unclear {
+		wait = askLimit
+	}
+	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(c.life, wait)
 	defer cancel()
 	began := time.Since(c.start)
@@ -93,5 +98,5 @@ func (c *clocks) urgent(answered []bool) bool {
 			waits = waits || v.trust != sound
 		}
 	}
-	return waits && n >= c.b.need() && c.unclear == 0
+	return waits && n >= c.b.need() && !c.unclear
 }

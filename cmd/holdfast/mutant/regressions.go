@@ -177,6 +177,10 @@ var regressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/clocks.go", `if silent(v) {`, `if false && silent(v) {`},
 		}}, "redislock/quorum", "TestJudgedAfterSleep"},
+	{Mutant{ID: "quorum-outage-decides", Bug: "servers that disagree after an outage are both ruled to be wrong, before a third one can answer",
+		Edits: []Edit{
+			{"redislock/quorum/clocks.go", `min(now-c.judging, askLimit/2)`, `now - c.judging`},
+		}}, "redislock/quorum", "TestJudgedAfterAnOutage"},
 	{Mutant{ID: "quorum-reader-ends-minimum", Bug: "a reader ends a minimum hold at a server that missed the downgrade",
 		Edits: []Edit{
 			{"redislock/lua/member_claim.lua", `if mode == 's' then
