@@ -175,7 +175,7 @@ func (f *javaFigures) metrics(before, after window) (metrics, error) {
 	}
 	m := r.metrics()
 	if m["n"] == 0 {
-		return nil, errors.New("no contender got the lock")
+		return nil, errNobody
 	}
 	if len(f.Members) == 1 {
 		m.p50p99("", &pairs)

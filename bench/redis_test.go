@@ -83,7 +83,7 @@ func TestRedisson(t *testing.T) {
 func TestSharing(t *testing.T) {
 	b := redisBed(t)
 	for _, s := range sharingScenarios()[0].subjects {
-		m, err := s.run(t.Context(), b)
+		m, err := measured(b, func() (metrics, error) { return s.run(t.Context(), b) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// errNobody means that a measurement has nothing to show.
+var errNobody = errors.New("no contender got the lock")
+
 func oneScenarios() []scenario {
 	waits := func(l library) bool { return l.waits }
 	var out []scenario
@@ -121,7 +124,7 @@ func runOneRested(ctx context.Context, b *testbed, l library, clients, contender
 	}
 	m = r.metrics()
 	if m["n"] == 0 {
-		return nil, errors.New("no contender got the lock")
+		return nil, errNobody
 	}
 	before.until(after, m["n"], m)
 	m["conns"] = float64(conns)

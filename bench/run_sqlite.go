@@ -101,7 +101,7 @@ func runProcesses(ctx context.Context, b *testbed, name string, n int, hold time
 	}
 	m = judge(outs, s.Start+int64(ramp), s.End)
 	if m["n"] == 0 {
-		return nil, errors.New("no contender got the lock")
+		return nil, errNobody
 	}
 	return m, nil
 }

@@ -30,7 +30,7 @@ func TestScale(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			m, err := sc.subjects[0].run(t.Context(), b)
+			m, err := measured(b, func() (metrics, error) { return sc.subjects[0].run(t.Context(), b) })
 			if err != nil {
 				t.Fatal(err)
 			}

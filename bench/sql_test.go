@@ -53,7 +53,7 @@ func TestSQL(t *testing.T) {
 				b.fair = sc.fair
 				for _, s := range sc.subjects {
 					t.Run(sc.name+"/"+s.name, func(t *testing.T) {
-						m, err := s.run(t.Context(), b)
+						m, err := measured(b, func() (metrics, error) { return s.run(t.Context(), b) })
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -84,7 +84,7 @@ func TestZooKeeper(t *testing.T) {
 					if s.name == curatorName && b.java.classPath == "" {
 						t.Skip(cmp.Or(javaMissing(), errors.New("one more Java process adds nothing here")))
 					}
-					m, err := s.run(t.Context(), b)
+					m, err := measured(b, func() (metrics, error) { return s.run(t.Context(), b) })
 					if err != nil {
 						t.Fatal(err)
 					}
