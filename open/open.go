@@ -85,8 +85,7 @@ func (s *Store) KeepLeases() {
 }
 
 // Presence returns files that show other processes that this one is alive, if the store has such files, as the
-// embedded store does. If this process is killed, a child that was given them keeps its locks until the child ends, or
-// until their leases do. The caller closes them.
+// embedded store does: see Backend.Presence of package sqlite. The caller closes them.
 func (s *Store) Presence() ([]*os.File, error) {
 	if p, ok := s.Backend.(interface{ Presence() ([]*os.File, error) }); ok {
 		return p.Presence()

@@ -10,14 +10,19 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
+// withoutTwo takes the name x for a, with a minimum hold of an hour, while server 2 is away. here is server 2.
+func withoutTwo(t *testing.T) (w *world, s *session, here member, h driver.Hold) {
+	w, s = three(t)
+	here = s.endpoints[2].at()
+	put(s.endpoints[2], down{here})
+	return w, s, here, grantedAtTwo(t, w, s)
+}
+
 // TestClaimBelowTheToken: server 2 is away when the name is released. When it is back, it keeps the name after the
 // release of a later grant, under a larger token. That must stay.
 func TestClaimBelowTheToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		here := s.endpoints[2].at()
-		put(s.endpoints[2], down{here})
-		h := grantedAtTwo(t, w, s)
+		w, s, here, h := withoutTwo(t)
 		if err := s.Release(t.Context(), h, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -35,10 +40,7 @@ func TestClaimBelowTheToken(t *testing.T) {
 // holder's. The holder has a majority now, so it must get the server.
 func TestServerKeptForAnOlderGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		here := s.endpoints[2].at()
-		put(s.endpoints[2], down{here})
-		h := grantedAtTwo(t, w, s)
+		w, s, here, h := withoutTwo(t)
 		time.Sleep(time.Second)
 		put(s.endpoints[2], here)
 		w.keepsFor(s, 2, "c", time.Hour)
@@ -56,10 +58,7 @@ func TestServerKeptForAnOlderGrant(t *testing.T) {
 // request that had the majority.
 func TestKeptAfterAnOlderGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		here := s.endpoints[2].at()
-		put(s.endpoints[2], down{here})
-		h := grantedAtTwo(t, w, s)
+		w, s, here, h := withoutTwo(t)
 		time.Sleep(time.Second)
 		put(s.endpoints[2], here)
 		w.keepsFor(s, 2, "c", time.Hour)
@@ -89,10 +88,7 @@ func (m slow) Ask(ctx context.Context, req *driver.Request, propose uint64) (dri
 // Meanwhile another request gets the lock and releases it. Server 2 must keep the name for that: it is newer.
 func TestClaimAfterABreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		here := s.endpoints[2].at()
-		put(s.endpoints[2], down{here})
-		h := grantedAtTwo(t, w, s)
+		w, s, here, h := withoutTwo(t)
 		put(s.endpoints[2], slow{here})
 		renews(t, s, s.endpoints[2], h)
 		synctest.Wait()
@@ -110,7 +106,7 @@ func TestClaimAfterABreak(t *testing.T) {
 }
 
 // TestRenewalAfterTheLease: the answers to a renewal come when the lease is over. Another request may have had a
-// majority since, so the session asks no other server for the grant, and claims none.
+// majority since, so the session asks no other server for the grant.
 func TestRenewalAfterTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := three(t)
@@ -127,7 +123,10 @@ func TestRenewalAfterTheLease(t *testing.T) {
 			put(p, lateRenewal{p.at(), s.ttl / 20})
 		}
 		s.endpoints[2].slow.Store(0)
-		_, _ = s.Renew(t.Context(), []driver.Hold{{Name: "x", ID: "a", Token: reply.Token, Lease: s.ttl / 20}})
+		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token, Lease: s.ttl / 20}
+		if changes, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil || len(changes) != 0 {
+			t.Fatal(changes, err)
+		}
 		time.Sleep(time.Second)
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -152,7 +151,7 @@ func (m lateRenewal) Renew(ctx context.Context, holds []driver.Hold) ([]driver.C
 // TestSurpassed: a later majority includes one of the servers that proved the grant. It may be the one whose clock is
 // behind. Only what is known of the clocks at the time of the proof counts.
 func TestSurpassed(t *testing.T) {
-	seconds := func(n float64) uint64 { return uint64(n * 1e6) }
+	seconds := func(n uint64) uint64 { return n * 1e6 }
 	for name, test := range map[string]struct {
 		votes  []int // the servers that proved the grant
 		change func(*clocks, *request)

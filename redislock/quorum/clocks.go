@@ -34,7 +34,7 @@ type clocks struct {
 	mu      sync.Mutex
 	views   []view
 	slack   time.Duration // how far off a clock may be without having been set
-	looked  time.Duration // when they were last compared
+	looked  time.Duration // when the last comparison was tried
 	judging time.Duration // when a majority was compared last
 	unclear bool          // then it was unclear which of them are right
 	waited  time.Duration // for how long it has been; a pause between comparisons counts as half of askLimit at most
@@ -264,11 +264,19 @@ func (c *clocks) judged(since time.Duration) (views []view, rulings []ruling) {
 	c.looked = now
 	views = slices.Clone(c.views)
 	silent := func(v view) bool { return v.at == 0 || v.at < since }
-	if fresh := slices.DeleteFunc(slices.Clone(views), silent); len(fresh) < c.b.need() {
+	fresh := 0
+	for _, v := range views {
+		if !silent(v) {
+			fresh++
+		}
+	}
+	if fresh < c.b.need() {
 		return views, nil
 	}
 	// Another server may show which of them are right, so that gets some time.
-	if c.waited += min(now-c.judging, askLimit/2); !c.unclear {
+	if c.unclear {
+		c.waited += min(now-c.judging, askLimit/2)
+	} else {
 		c.waited = 0
 	}
 	c.judging = now

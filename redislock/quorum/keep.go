@@ -57,7 +57,8 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 		case k.left(s.clock.now()) == 0:
 			return m.Cancel(ctx, req.Name, req.ID)
 		}
-		if again = true; !k.sure { // then it must not ask others to give way
+		again = true
+		if !k.sure { // then it must not ask others to give way
 			return m.Cancel(ctx, req.Name, req.ID)
 		}
 		return m.Claim(ctx, req.Name, req.ID, 0, k.surpassed)

@@ -15,7 +15,11 @@ func (c *clocks) soon() {
 	c.running = true
 	c.bg.Go(func() {
 		for n := range lookTimes {
-			c.look(min(lookMost<<min(n, 5), askLimit))
+			wait := min(lookMost<<min(n, 5), askLimit)
+			if c.isUnclear() {
+				wait = askLimit
+			}
+			c.look(wait)
 			if c.allSound() || !backoff.Sleep(c.life, min(lookPause<<min(n, 5), time.Second)) {
 				break
 			}
@@ -38,14 +42,16 @@ func (c *clocks) allSound() bool {
 	return true
 }
 
-// look asks all servers for their clocks, and compares them. It waits that long for answers, or for askLimit while it
-// is unclear which of them are right. If a majority has answered, and one of it has no vote, it waits for lookMost.
-func (c *clocks) look(wait time.Duration) {
+// isUnclear reports whether another server may show which clocks are right.
+func (c *clocks) isUnclear() bool {
 	c.mu.Lock()
-	if c.unclear {
-		wait = askLimit
-	}
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	return c.unclear
+}
+
+// look asks all servers for their clocks, and compares them. It waits that long for answers, but only for lookMost if
+// the result is urgent.
+func (c *clocks) look(wait time.Duration) {
 	ctx, cancel := context.WithTimeout(c.life, wait)
 	defer cancel()
 	began := time.Since(c.start)
@@ -75,7 +81,8 @@ func (c *clocks) look(wait time.Duration) {
 	for open > 0 {
 		select {
 		case i := <-answers:
-			if open--; i >= 0 {
+			open--
+			if i >= 0 {
 				answered[i] = true
 			}
 		case <-tick.C:

@@ -276,7 +276,8 @@ func (s *session) state(h *hold, c *driver.Change) {
 	case r.over:
 		c.State = driver.Gone
 	case h.Token != 0 && prove >= r.need:
-		if r.renewed(h.term); s.clock.now() < r.proof.end() {
+		r.renewed(h.term)
+		if s.clock.now() < r.proof.end() {
 			s.complete(r)
 		}
 	case h.Token != 0 && have+open < r.need:

@@ -74,11 +74,12 @@ func Open(path string, cfg *Config) (*Backend, error) {
 // package httpapi: they may not know that it is dead. Call it before holdfast.New.
 func (b *Backend) KeepLeases() { b.keepLeases.Store(true) }
 
-// Presence returns files whose locks show other processes that this one is alive, one for each open
-// session. If this process is killed, a child that was given the files keeps its locks until the child
-// ends, or until their leases do. So a child can end the work of this process first. Give the files to
-// no other child, do not use them for anything else, and close them. Systems without such files return
-// none.
+// Presence returns files whose locks show other processes that this one is alive, one for each session
+// that is open now: holdfast.New opens one. Give them to a child (exec.Cmd.ExtraFiles), and close them
+// when it has started. If this process then ends without Close, however it ends, its locks last until
+// the child has ended, and all that inherited the files from the child; but no longer than their leases.
+// So a child can end the work of this process first. After Release or Close the child keeps nothing.
+// Systems without such files return none. Presence may be called at any time, and concurrently.
 func (b *Backend) Presence() ([]*os.File, error) {
 	b.mu.Lock()
 	sessions := slices.Collect(maps.Keys(b.open))

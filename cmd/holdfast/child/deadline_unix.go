@@ -61,7 +61,8 @@ func (j *job) readLeft() {
 
 // instruct sends the times to the guard.
 func (j *job) instruct() {
-	keep := j.until + j.Margin + 2*killLimit // the next instruct comes before that
+	// While a killed group does not end, instruct is called every killLimit.
+	keep := j.until + j.Margin + 2*killLimit
 	if j.ending {
 		j.guardActs = j.killAt
 		j.guard.Until(guard.Never, j.killAt, keep)

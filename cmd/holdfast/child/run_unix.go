@@ -92,15 +92,14 @@ func Run(c *Command) (Result, error) {
 	if err != nil {
 		return Result{}, &StartError{c.Path, err}
 	}
-	stuck := false
+	j := &job{Command: c, pending: c.Lost, revoked: c.Revoked, deadline: deadline{guard: g}}
 	defer func() {
-		if stuck { // the lock must last until its end
+		if j.result.Stuck { // the lock must last as long as its lease
 			g.Abandon()
 		} else {
 			g.Dismiss()
 		}
 	}()
-	j := &job{Command: c, pending: c.Lost, revoked: c.Revoked, deadline: deadline{guard: g}}
 	restore := keepActions()
 	defer func() { j.catchAgain(); restore() }()
 	j.catchStops()
@@ -156,7 +155,7 @@ func Run(c *Command) (Result, error) {
 		case <-j.giveUp:
 			if j.Left() <= 0 {
 				c.Notice("processes of the command did not end when they were killed; leaving them")
-				j.result.Stuck, stuck = true, true
+				j.result.Stuck = true
 				return j.result, nil
 			}
 			j.readLeft()
