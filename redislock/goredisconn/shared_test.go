@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
 )
 
 // TestSharedConnection: many channels have one connection. The end of one subscription, or its
@@ -66,9 +67,7 @@ func TestSharedAstray(t *testing.T) {
 	old, fresh := testenv.Redis(t), testenv.Redis(t)
 	var to atomic.Pointer[testenv.RedisServer]
 	to.Store(old)
-	c := open(t, &redis.Options{Addr: "any:1", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, to.Load().Addr)
-	}})
+	c := open(t, leadsTo(&to))
 	const many = 10
 	again := make(chan struct{}, 100*many)
 	for i := range many {
@@ -88,5 +87,84 @@ func TestSharedAstray(t *testing.T) {
 		if s := fresh.Do(fmt.Sprintf("PUBLISH ch%d x", i)); strings.HasPrefix(s, ":0") {
 			t.Errorf("ch%d: %s", i, s)
 		}
+	}
+}
+
+// leadsTo returns options of a client that connects to the server that is current.
+func leadsTo(to *atomic.Pointer[testenv.RedisServer]) *redis.Options {
+	return &redis.Options{Addr: "any:1", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, to.Load().Addr)
+	}}
+}
+
+// TestSharedAstrayLate: the answer that a server does not have a subscription arrives when the
+// subscription has already moved there. The new one stays, and with it those that share its
+// connection.
+func TestSharedAstrayLate(t *testing.T) {
+	t.Parallel()
+	old, fresh := testenv.Redis(t), testenv.Redis(t)
+	var to atomic.Pointer[testenv.RedisServer]
+	to.Store(old)
+	client := redis.NewClient(leadsTo(&to))
+	questions, answers, moves := make(chan struct{}, 100), make(chan struct{}), make(chan struct{})
+	client.AddHook(countHook(func(channel string, count func() error) error {
+		if to.Load() != fresh {
+			return count()
+		}
+		if channel == "other" {
+			<-moves
+			return count()
+		}
+		err := count()
+		if err == nil {
+			questions <- struct{}{}
+			<-answers
+		}
+		return err
+	}))
+	c := goredisconn.New(client)
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = client.Close()
+	})
+	again := map[string]chan struct{}{}
+	for _, channel := range []string{"late", "other"} {
+		called := make(chan struct{}, 100)
+		again[channel] = called
+		stop, err := shared(within(t, soon), c, channel, func(string) {}, func() { called <- struct{}{} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
+	}
+	to.Store(fresh)
+	old.Do("CLIENT KILL TYPE normal") // keeps subscriptions
+	_, _ = c.Run(within(t, soon), echo, []string{"k"}, nil)
+	arrives(t, "the question about the first channel", questions)
+	close(moves)
+	arrives(t, "the move of the first channel", again["late"])
+	arrives(t, "the move of the other one", again["other"])
+	close(answers)
+	arrives(t, "the next question", questions)
+	if n := len(again["late"]) + len(again["other"]); n > 0 {
+		t.Errorf("subscribed %d more times", n)
+	}
+}
+
+// A countHook is called in place of a question for the subscribers of a channel, which count asks.
+type countHook func(channel string, count func() error) error
+
+func (countHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (countHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h countHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) == 5 && args[4] == "NUMSUB" {
+			return h(args[3].(string), func() error { return next(ctx, cmd) })
+		}
+		return next(ctx, cmd)
 	}
 }

@@ -64,8 +64,12 @@ func (c *conn) count(ctx context.Context, channel, how string) (int64, error) {
 
 // watch returns the check of the subscription s.
 func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.Watch {
+	count := func(ctx context.Context, channel, how string) (int64, error) {
+		s.asking()
+		return c.count(ctx, channel, how)
+	}
 	return &listening.Watch{
-		Channel: channel, Sharded: sharded, Count: c.count, Doubt: &c.doubt,
+		Channel: channel, Sharded: sharded, Count: count, Doubt: &c.doubt,
 		Confirmed: s.standing, Settled: s.settle, Lost: s.stray,
 	}
 }
@@ -85,6 +89,8 @@ type subscription struct {
 	sub       source // nil before the first try
 	astray    bool   // sub was closed because it is at the wrong server
 	stands    bool   // the server has confirmed sub
+	changes   int    // how often sub or stands was set
+	asked     int    // changes, when watch asked the server last
 	confirmed bool   // a server has confirmed the subscription
 	settled   bool   // first has a result
 	stopped   bool
@@ -146,6 +152,7 @@ func (s *subscription) replace() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sub, s.astray, s.stands = sub, false, false
+	s.changes++
 	if s.stopped {
 		_ = sub.Close()
 	}
@@ -169,6 +176,7 @@ func (s *subscription) take(m any) (confirmed, stopped, astray bool) {
 		case m.Kind != s.kind:
 		default:
 			s.confirmed, s.stands = true, true
+			s.changes++
 			if s.settled {
 				s.again()
 			}
@@ -199,13 +207,22 @@ func (s *subscription) settleLocked() {
 	}
 }
 
-// stray closes the subscription, which listen then opens at another server.
+// asking records which subscription watch asks about.
+func (s *subscription) asking() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = s.changes
+}
+
+// stray closes the subscription, which listen then opens at another server. If it is another one than
+// watch asked about, or not confirmed yet, it stays: its confirmation makes watch ask again.
 func (s *subscription) stray() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.astray = !s.stopped; !s.astray {
+	if s.stopped || !s.stands || s.asked != s.changes {
 		return
 	}
+	s.astray = true
 	if t, ok := s.sub.(*sharedSub); ok && !t.sharded {
 		t.on.end(errWrongServer) // its connection is at the wrong server
 	}
