@@ -149,8 +149,10 @@ func TestJobControl(t *testing.T) {
 	s := newScreen(newBench(t))
 	s.keys("$H run a -- sh -c 'echo $$ >$D/ready; read x; echo got $x; exit 7'\n")
 	child := s.pid("ready")
+	// As under any shell, the command gets the terminal and then SIGCONT, which undoes a ^Z between the two.
+	ready := func() bool { return s.foreground() == child && !stopped(child) }
 	for range 3 {
-		s.until("the command has the terminal", func() bool { return s.foreground() == child })
+		s.until("the command has the terminal and runs", ready)
 		s.keys("\x1a")
 		s.see("Stopped")
 		s.see("ready> $")
@@ -159,7 +161,7 @@ func TestJobControl(t *testing.T) {
 		}
 		s.keys("fg\n")
 	}
-	s.until("the command has the terminal", func() bool { return s.foreground() == child })
+	s.until("the command has the terminal and runs", ready)
 	s.keys("\x1a")
 	s.see("Stopped")
 	s.keys("bg\n")

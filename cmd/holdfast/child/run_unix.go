@@ -74,6 +74,7 @@ type job struct {
 	held    bool             // stopped by STOP, which only a CONT from outside may undo
 	asked   bool             // this process was asked to stop
 	resume  <-chan time.Time // set while this process is stopping
+	ahead   bool             // went on because of resume; a SIGCONT may still arrive
 	undo    func()           // from stopSelf; set with resume
 	giveUp  <-chan time.Time // set when the group was killed
 	look    <-chan time.Time // set while members are left after the command
@@ -142,12 +143,8 @@ func Run(c *Command) (Result, error) {
 			}
 		case <-j.next:
 			j.watch()
-		case <-j.resume: // this process did not stop
-			if j.held {
-				j.catchAgain()
-			} else {
-				j.goOn()
-			}
+		case <-j.resume:
+			j.notStopped()
 		case <-j.notice:
 			j.notice = nil
 			c.Notice(
@@ -247,7 +244,11 @@ func (j *job) changed(ws syscall.WaitStatus) {
 func (j *job) pass(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCONT:
-		j.goOn()
+		// A key may have stopped the command since j went ahead, and a second SIGCONT would undo that.
+		if again := j.ahead && !j.halted; !again {
+			j.goOn()
+		}
+		j.ahead = false
 	case syscall.SIGTSTP:
 		j.signal(s)
 		if j.asked = true; j.halted {
@@ -305,6 +306,17 @@ func (j *job) catchAgain() {
 		j.undo()
 		j.undo, j.resume = nil, nil
 	}
+}
+
+// notStopped is called when this process runs although it should have stopped. Either it did not
+// stop, or it has just been continued, and the SIGCONT is on its way.
+func (j *job) notStopped() {
+	if j.held {
+		j.catchAgain()
+		return
+	}
+	j.goOn()
+	j.ahead = true
 }
 
 // goOn continues the command after this process has been continued.
