@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -107,6 +108,7 @@ func TestSharedAstrayLate(t *testing.T) {
 	to.Store(old)
 	client := redis.NewClient(leadsTo(&to))
 	questions, answers, moves := make(chan struct{}, 100), make(chan struct{}), make(chan struct{})
+	answer, move := sync.OnceFunc(func() { close(answers) }), sync.OnceFunc(func() { close(moves) })
 	client.AddHook(countHook(func(channel string, count func() error) error {
 		if to.Load() != fresh {
 			return count()
@@ -124,6 +126,8 @@ func TestSharedAstrayLate(t *testing.T) {
 	}))
 	c := goredisconn.New(client)
 	t.Cleanup(func() {
+		move() // Close waits for the questions
+		answer()
 		_ = c.Close()
 		_ = client.Close()
 	})
@@ -141,10 +145,10 @@ func TestSharedAstrayLate(t *testing.T) {
 	old.Do("CLIENT KILL TYPE normal") // keeps subscriptions
 	_, _ = c.Run(within(t, soon), echo, []string{"k"}, nil)
 	arrives(t, "the question about the first channel", questions)
-	close(moves)
+	move()
 	arrives(t, "the move of the first channel", again["late"])
 	arrives(t, "the move of the other one", again["other"])
-	close(answers)
+	answer()
 	arrives(t, "the next question", questions)
 	if n := len(again["late"]) + len(again["other"]); n > 0 {
 		t.Errorf("subscribed %d more times", n)

@@ -87,12 +87,13 @@ type subscription struct {
 
 	mu        sync.Mutex
 	sub       source // nil before the first try
-	astray    bool   // sub was closed because it is at the wrong server
-	stands    bool   // the server has confirmed sub
-	changes   int    // how often sub or stands was set
-	asked     int    // changes, when watch asked the server last
-	confirmed bool   // a server has confirmed the subscription
-	settled   bool   // first has a result
+	opened    time.Time
+	astray    bool // sub was closed because it is at the wrong server
+	stands    bool // the server has confirmed sub
+	changes   int  // how often sub or stands was set
+	asked     int  // changes, when watch asked the server last
+	confirmed bool // a server has confirmed the subscription
+	settled   bool // first has a result
 	stopped   bool
 }
 
@@ -152,6 +153,7 @@ func (s *subscription) replace() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sub, s.astray, s.stands = sub, false, false
+	s.opened = time.Now()
 	s.changes++
 	if s.stopped {
 		_ = sub.Close()
@@ -214,19 +216,20 @@ func (s *subscription) asking() {
 	s.asked = s.changes
 }
 
-// stray closes the subscription, which listen then opens at another server. If it is another one than
-// watch asked about, or not confirmed yet, it stays: its confirmation makes watch ask again.
-func (s *subscription) stray() {
+// stray closes the subscription, which listen then opens at another server. It returns false if watch
+// has asked about an earlier one, or if the server had little time to confirm this one.
+func (s *subscription) stray() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped || !s.stands || s.asked != s.changes {
-		return
+	if s.stopped || s.asked != s.changes || !s.stands && time.Since(s.opened) < 2*silence {
+		return false
 	}
 	s.astray = true
 	if t, ok := s.sub.(*sharedSub); ok && !t.sharded {
 		t.on.end(errWrongServer) // its connection is at the wrong server
 	}
 	_ = s.sub.Close()
+	return true
 }
 
 // listen receives until the subscription is closed. After an error the client reconnects and

@@ -272,9 +272,10 @@ func (c *conn) receiveAll(ctx context.Context, s *subscription) (astray bool, er
 	var looking sync.WaitGroup
 	if s.watch != nil {
 		watch := *s.watch
-		watch.Lost = func() {
+		watch.Lost = func() bool {
 			astray = true
 			cancel()
+			return true
 		}
 		looking.Go(func() { watch.Look(ctx) })
 	}

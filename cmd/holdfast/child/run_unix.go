@@ -18,7 +18,7 @@ const (
 	killLimit   = 10 * time.Second       // after KILL: until Run gives up or reports that it waits
 	firstLook   = time.Millisecond       // between checks of a group without its leader; doubles
 	lastLook    = 200 * time.Millisecond // the longest time between checks
-	stopTime    = 100 * time.Millisecond // within which a stop signal takes effect, if it does
+	stopTime    = 100 * time.Millisecond // see notStopped
 )
 
 // Signals returns the signals that end or inform a program. A program should catch them before it
@@ -74,7 +74,8 @@ type job struct {
 	held    bool             // stopped by STOP, which only a CONT from outside may undo
 	asked   bool             // this process was asked to stop
 	resume  <-chan time.Time // set while this process is stopping
-	ahead   bool             // went on because of resume; a SIGCONT may still arrive
+	due     time.Duration    // when resume fires
+	timely  bool             // resume has been in time once
 	undo    func()           // from stopSelf; set with resume
 	giveUp  <-chan time.Time // set when the group was killed
 	look    <-chan time.Time // set while members are left after the command
@@ -244,11 +245,7 @@ func (j *job) changed(ws syscall.WaitStatus) {
 func (j *job) pass(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCONT:
-		// A key may have stopped the command since j went ahead, and a second SIGCONT would undo that.
-		if again := j.ahead && !j.halted; !again {
-			j.goOn()
-		}
-		j.ahead = false
+		j.goOn()
 	case syscall.SIGTSTP:
 		j.signal(s)
 		if j.asked = true; j.halted {
@@ -289,7 +286,8 @@ func (j *job) suspend() {
 	j.term.reclaim(j.pid)
 	// Here this process stops. If it does not, because nobody could continue it, the command must
 	// not stay stopped either.
-	j.undo, j.resume = stopSelf(group), time.After(stopTime)
+	j.undo, j.timely = stopSelf(group), false
+	j.setResume()
 }
 
 // whom returns what kill takes for this process, or for its group.
@@ -308,15 +306,26 @@ func (j *job) catchAgain() {
 	}
 }
 
-// notStopped is called when this process runs although it should have stopped. Either it did not
-// stop, or it has just been continued, and the SIGCONT is on its way.
+// setResume sets resume and due.
+func (j *job) setResume() {
+	j.due, j.resume = guard.Now()+stopTime, time.After(stopTime)
+}
+
+// notStopped is called when resume fires. If it fires late, this process was stopped and has just
+// been continued: SIGCONT is on its way, and goOn must not be called before. A key may stop the command
+// between two calls, and the second one would undo that. So this process goes on by itself only after
+// resume has been in time twice.
 func (j *job) notStopped() {
-	if j.held {
+	inTime := guard.Now()-j.due < stopTime/2
+	switch {
+	case !inTime || !j.timely:
+		j.timely = inTime
+		j.setResume()
+	case j.held:
 		j.catchAgain()
-		return
+	default:
+		j.goOn()
 	}
-	j.goOn()
-	j.ahead = true
 }
 
 // goOn continues the command after this process has been continued.
@@ -327,5 +336,5 @@ func (j *job) goOn() {
 	}
 	j.term.lend(j.pid)
 	j.signal(syscall.SIGCONT)
-	j.halted = false
+	j.halted, j.asked = false, false
 }

@@ -6,13 +6,14 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
 )
 
-// TestStopBeforeSIGCONT: this process was continued, and its timer was faster than SIGCONT. A key
-// stops the command again before SIGCONT arrives. The command stays stopped until the next SIGCONT.
-func TestStopBeforeSIGCONT(t *testing.T) {
+// TestStoppedForLong: this process was stopped for longer than resume takes. SIGCONT continues the
+// command, once. If no SIGCONT comes, because nobody could stop this process, resume does that.
+func TestStoppedForLong(t *testing.T) {
 	sleep := exec.Command("sleep", "1000")
 	sleep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := sleep.Start(); err != nil {
@@ -30,10 +31,12 @@ func TestStopBeforeSIGCONT(t *testing.T) {
 		}
 		return ws
 	}
-	stop := func() syscall.WaitStatus {
+	stopped := func(what string) {
 		t.Helper()
-		_ = syscall.Kill(sleep.Process.Pid, syscall.SIGTSTP)
-		return wait("a key", syscall.WaitStatus.Stopped)
+		var ws syscall.WaitStatus
+		if pid, err := syscall.Wait4(sleep.Process.Pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil); pid != 0 || err != nil {
+			t.Fatalf("%s: %v, %v; want no change", what, ws, err)
+		}
 	}
 	g, err := guard.Start(nil)
 	if err != nil {
@@ -42,16 +45,36 @@ func TestStopBeforeSIGCONT(t *testing.T) {
 	defer g.Dismiss()
 	j := &job{Command: command(t, "sleep"), pid: sleep.Process.Pid, deadline: deadline{guard: g}}
 	j.begin()
-	j.changed(stop())
-	j.notStopped()
-	j.changed(wait("the timer", syscall.WaitStatus.Continued))
-	again := stop()
-	j.pass(syscall.SIGCONT)
-	var ws syscall.WaitStatus
-	if pid, err := syscall.Wait4(j.pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil); pid != 0 || err != nil {
-		t.Fatalf("a late SIGCONT: %v, %v; want no change", ws, err)
+	suspended := func() { // but for the stop of this process
+		t.Helper()
+		_ = syscall.Kill(sleep.Process.Pid, syscall.SIGTSTP)
+		j.changed(wait("a key", syscall.WaitStatus.Stopped))
+		j.undo, j.timely = func() {}, false
+		j.setResume()
 	}
-	j.changed(again)
+	suspended()
+	j.due -= time.Hour
+	j.notStopped()
+	stopped("resume is late")
+	if j.resume == nil {
+		t.Fatal("resume is not set")
+	}
 	j.pass(syscall.SIGCONT)
-	wait("the next SIGCONT", syscall.WaitStatus.Continued)
+	j.changed(wait("SIGCONT", syscall.WaitStatus.Continued))
+	if j.resume != nil {
+		t.Error("resume is set after SIGCONT")
+	}
+	suspended()
+	j.due += time.Hour
+	j.notStopped()
+	stopped("resume is in time once")
+	j.due -= time.Hour
+	j.notStopped()
+	stopped("resume is late the second time")
+	for range 2 {
+		stopped("before resume is in time twice")
+		j.due += time.Hour
+		j.notStopped()
+	}
+	j.changed(wait("resume is in time twice", syscall.WaitStatus.Continued))
 }

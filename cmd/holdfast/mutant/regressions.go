@@ -84,13 +84,13 @@ var regressions = []Regression{
 		Edits: []Edit{
 			{"cmd/holdfast/child/guard/group_linux.go", ` && threads <= 1`, ` && threads >= 0`},
 		}}, "cmd/holdfast/child/guard", "TestAliveWithoutItsFirstThread"},
-	{Mutant{ID: "run-stop-undone", Bug: "a second SIGCONT continues a command that a key has stopped in between",
+	{Mutant{ID: "run-stop-undone", Bug: "a command that was stopped for long is continued twice, which undoes a stop in between",
 		Edits: []Edit{
-			{"cmd/holdfast/child/run_unix.go", `j.ahead && !j.halted; !again {`, `j.ahead && j.halted && !j.halted; !again {`},
-		}}, "cmd/holdfast/child", "TestStopBeforeSIGCONT"},
+			{"cmd/holdfast/child/run_unix.go", `case !inTime || !j.timely:`, `case !inTime && false:`},
+		}}, "cmd/holdfast/child", "TestStoppedForLong"},
 	{Mutant{ID: "redis-astray-late", Bug: "a late answer about an earlier subscription ends the one in its place",
 		Edits: []Edit{
-			{"redislock/goredisconn/subscribe.go", `if s.stopped || !s.stands || s.asked != s.changes {`, `if s.stopped {`},
+			{"redislock/goredisconn/subscribe.go", `if s.stopped || s.asked != s.changes || !s.stands && time.Since(s.opened) < 2*silence {`, `if s.stopped {`},
 		}}, "redislock/goredisconn", "TestSharedAstrayLate"},
 	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is exclusive, whatever the store's record says",
 		Edits: []Edit{

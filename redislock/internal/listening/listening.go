@@ -61,7 +61,10 @@ type Watch struct {
 	Confirmed <-chan struct{} // yields when the server has confirmed the subscription
 	Waited    func() bool     // whether anybody waits for messages; nil: always. If not, only doubt is a reason to look
 	Settled   func()          // called when the subscription is right, or when that cannot be found out
-	Lost      func()          // called when it is at the wrong server
+
+	// Lost is called when it is at the wrong server. It returns false if the answer says nothing about
+	// the subscription as it is now; then Look asks again.
+	Lost func() bool
 }
 
 // Look asks the server that takes the client's writes whether it has the subscription: when it is
@@ -98,8 +101,9 @@ func (w *Watch) Look(ctx context.Context) {
 		case err != nil && unclear(err) && time.Since(since) < patient:
 			again = time.After(atMost) // a failover may be under way
 		case err == nil && !there:
-			confirmed = false
-			w.Lost()
+			if confirmed = !w.Lost(); confirmed {
+				again = time.After(every)
+			}
 		default:
 			w.Settled()
 		}

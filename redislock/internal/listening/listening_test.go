@@ -21,20 +21,24 @@ func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var doubt Doubt
 		confirmed := make(chan struct{}, 1)
-		looks, lost, there := 0, 0, int64(1)
+		var looks, lost, there atomic.Int64
+		there.Store(1)
 		var waited atomic.Bool
 		waited.Store(true)
 		w := Watch{
-			Doubt: &doubt, Confirmed: confirmed, Settled: func() {}, Lost: func() { lost++ },
+			Doubt: &doubt, Confirmed: confirmed, Settled: func() {}, Lost: func() bool { return lost.Add(1) > 1 },
 			Waited: waited.Load,
-			Count:  func(context.Context, string, string) (int64, error) { looks++; return there, nil },
+			Count: func(context.Context, string, string) (int64, error) {
+				looks.Add(1)
+				return there.Load(), nil
+			},
 		}
 		go w.Look(t.Context())
-		seen := func(what string, want int) {
+		seen := func(what string, want int64) {
 			t.Helper()
 			synctest.Wait()
-			if looks != want {
-				t.Errorf("%s: %d looks; want %d", what, looks, want)
+			if n := looks.Load(); n != want {
+				t.Errorf("%s: %d looks; want %d", what, n, want)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -56,12 +60,14 @@ func TestLook(t *testing.T) {
 		doubt.Used()
 		time.Sleep(time.Hour)
 		seen("used, but nobody waits for messages", 7)
-		there = 0
+		there.Store(0)
 		doubt.Raise()
 		time.Sleep(time.Second)
 		seen("in doubt", 8)
-		if lost != 1 {
-			t.Errorf("lost %d times; want 1", lost)
+		time.Sleep(time.Hour)
+		seen("the answer was about another subscription", 9)
+		if n := lost.Load(); n != 2 {
+			t.Errorf("lost %d times; want 2", n)
 		}
 	})
 }
@@ -76,7 +82,7 @@ func TestLookWhileRefused(t *testing.T) {
 			looks, settled := 0, make(chan struct{}, 1)
 			w := Watch{
 				Doubt: new(Doubt), Confirmed: confirmed, Settled: func() { settled <- struct{}{} },
-				Lost: func() { t.Error("lost") },
+				Lost: func() bool { t.Error("lost"); return true },
 				Count: func(context.Context, string, string) (int64, error) {
 					looks++
 					return 0, fmt.Errorf("%w: %s", driver.ErrUnavailable, reply)
