@@ -18,6 +18,10 @@ type ClusterSetup struct {
 	TLS        bool     // all connections use TLS
 	Args       []string // of every server
 	Links      bool     // servers and clients connect through proxies: see Split
+
+	// Down is for how long a server must be silent to count as failed. 0: a second, or longer without
+	// replicas.
+	Down time.Duration
 }
 
 // RedisClusterServers are the servers of a Redis Cluster.
@@ -39,6 +43,9 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 		// There is no failover to wait for. A server that had no processor for a second must not count
 		// as failed.
 		n, failed = primaries, "10000"
+	}
+	if setup.Down > 0 {
+		failed = fmt.Sprint(setup.Down.Milliseconds())
 	}
 	c := &RedisClusterServers{t: t}
 	var certs *Certs

@@ -70,10 +70,12 @@ func TestPoolSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	const patience = 5 * time.Second
+	const patience = time.Minute
+	waiting, end := context.WithCancel(t.Context())
+	defer end()
 	var both sync.WaitGroup
 	for range 2 {
-		both.Go(func() { _, _, _ = conn.RunWait(t.Context(), nil, 1, patience) })
+		both.Go(func() { _, _, _ = conn.RunWait(waiting, nil, 1, patience) })
 	}
 	for limit := time.Now().Add(patience); r.Info("clients")["blocked_clients"] != "2"; {
 		if time.Now().After(limit) {
@@ -81,12 +83,20 @@ func TestPoolSize(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond) // there is no event for it
 	}
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, _, err = conn.RunWait(short, nil, 1, patience); !errors.Is(err, driver.ErrUnavailable) ||
-		!strings.Contains(err.Error(), "pool-size") {
-		t.Error(err)
+	for limit := 50 * time.Millisecond; ; limit *= 2 {
+		short, cancel := context.WithTimeout(t.Context(), limit)
+		_, _, err = conn.RunWait(short, nil, 1, patience)
+		cancel()
+		if errors.Is(err, driver.ErrUnavailable) && strings.Contains(err.Error(), "pool-size") {
+			break
+		}
+		if limit > 10*time.Second || !errors.Is(err, driver.ErrUnavailable) {
+			t.Error(err)
+			break
+		}
+		// The context ended before the request waited for a connection.
 	}
+	end()
 	both.Wait()
 	if _, _, err = conn.RunWait(t.Context(), nil, 1, time.Millisecond); err != nil {
 		t.Error(err)
@@ -103,7 +113,7 @@ func TestDialTimeout(t *testing.T) {
 	began := time.Now()
 	_, err = Dial("redis://" + l.Addr().String() + "?dial-timeout=200ms&read-timeout=200ms")
 	if took := time.Since(began); !errors.Is(err, driver.ErrUnavailable) || took < 200*time.Millisecond ||
-		took >= ioTimeout {
+		took >= 30*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
 }

@@ -64,7 +64,7 @@ type stepped struct {
 }
 
 func newStepped(t *testing.T, kind kind, addr string) *stepped {
-	s := &stepped{ctx: within(t, 10*time.Minute), client: rawClient(t, addr), kind: kind, tag: newID()}
+	s := &stepped{ctx: within(t, 20*time.Minute), client: rawClient(t, addr), kind: kind, tag: newID()}
 	conn := func(mute bool) redislock.Conn {
 		return &sided{Conn: rueidisconn.New(s.client), cluster: kind == cluster || kind == formattedCluster, mute: mute}
 	}

@@ -60,7 +60,7 @@ func (o *clusterOperator) forget() {
 // lease is lost, and the name stays usable.
 func TestClusterOrders(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
+	const ttl = 15 * time.Second
 	for name, order := range map[string]func(o *clusterOperator){
 		"reset soft": func(o *clusterOperator) {
 			if _, err := o.do(o.owner, "CLUSTER", "RESET", "SOFT"); err == nil {

@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -95,7 +96,17 @@ func must(c redislock.Conn, err error) func(testing.TB) redislock.Conn {
 
 func dialRueidis(t testing.TB, addr string) redislock.Conn {
 	t.Helper()
-	return must(rueidisconn.Dial("redis://" + addr))(t)
+	return dialURL(t, "redis://"+addr)
+}
+
+// dialURL connects, and tries again while the server does not answer within the limit of Dial.
+func dialURL(t testing.TB, url string) redislock.Conn {
+	t.Helper()
+	c, err := rueidisconn.Dial(url)
+	for end := time.Now().Add(soon); errors.Is(err, driver.ErrUnavailable) && time.Now().Before(end); {
+		c, err = rueidisconn.Dial(url)
+	}
+	return must(c, err)(t)
 }
 
 func dialGoRedis(t testing.TB, addr string) redislock.Conn {

@@ -52,7 +52,7 @@ func diagnoseWaiting(t testing.TB, conn redislock.Conn, replicas int) []driver.F
 // Through a client of a Cluster every primary is asked, and one that is gone is a finding.
 func TestDoctorWholeCluster(t *testing.T) {
 	t.Parallel()
-	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good})
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good, Down: time.Minute})
 	direct := testenv.Proxies(t, nil)
 	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func everywhere(t testing.TB, servers ...*testenv.RedisServer) func(commands ...
 func TestDoctorSentinel(t *testing.T) {
 	t.Parallel()
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule + " +info +config|get " + askUsers},
-		SentinelUsers: []string{watcherRule + " " + askUsers}, Args: good})
+		SentinelUsers: []string{watcherRule + " " + askUsers}, Args: good, Down: time.Minute})
 	direct := testenv.Proxies(t, nil)
 	dialed := func(t testing.TB, s *testenv.RedisSentinelServers, _ *testenv.TCPProxies) redislock.Conn {
 		return must(rueidisconn.Dial(s.URL("holdfast:secret") + "?sentineluser=watcher&sentinelpassword=watch"))(t)

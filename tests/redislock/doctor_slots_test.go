@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
@@ -13,7 +14,7 @@ import (
 // arrived. If the doctor's own requests get no answer meanwhile, the report continues.
 func TestDoctorMovingSlot(t *testing.T) {
 	t.Parallel()
-	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good})
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good, Down: time.Minute})
 	direct := testenv.Proxies(t, nil)
 	tag := tagOf("holdfast doctor")
 	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {

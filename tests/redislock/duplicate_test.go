@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -39,11 +40,12 @@ func TestClientRepeats(t *testing.T) {
 				if err == nil {
 					err = l.Release()
 				}
-				if err != nil {
+				// A release without an answer within 500 ms is repeated in the background.
+				if err != nil && !(l != nil && errors.Is(err, holdfast.ErrUncertain)) {
 					t.Fatal(err)
 				}
 			}
-			take("warm/" + name)
+			take("first/" + name)
 			deliver := proxy.Hold()
 			take(name)
 			released := time.Now()

@@ -19,6 +19,9 @@ func TestForgedMessage(t *testing.T) {
 	r := exclusive("stranger")
 	h := granted(t, holder, exclusive(r.Name))
 	reply := acquire(t, waiter, r)
+	taken := granted(t, holder, exclusive(r.Name+"/second"))
+	second := exclusive(taken.Name)
+	other := acquire(t, waiter, second)
 	var channel string
 	// the holder's is there, too, and does not know the request
 	for _, c := range listening(t, server, "CHANNELS", "hf:s:*") {
@@ -50,8 +53,13 @@ func TestForgedMessage(t *testing.T) {
 	for _, c := range listening(t, server, "CHANNELS", "hf:s:*") {
 		server.Do(fmt.Sprintf("PUBLISH %s \"%s %d\"", c, r.ID, h.Token+uint64(time.Minute.Microseconds())))
 	}
-	server.Do("PING")
-	time.Sleep(50 * time.Millisecond) // for the messages to arrive
+	// Messages of a channel arrive in order: this one comes after the forged one.
+	for _, c := range listening(t, server, "CHANNELS", "hf:s:*") {
+		server.Do(fmt.Sprintf("PUBLISH %s \"%s 0\"", c, second.ID))
+	}
+	if token := woken(t, other); token != 0 {
+		t.Errorf("the second waiter accepts token %d", token)
+	}
 	rec, err := b.Inspect(within(t, time.Minute), r.Name)
 	if err != nil || len(rec.Holders) != 1 {
 		t.Fatalf("Inspect: %+v, %v", rec, err)
