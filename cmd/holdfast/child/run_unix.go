@@ -120,8 +120,7 @@ func Run(c *Command) (Result, error) {
 	// The child already has its own signal actions, and does not inherit this one.
 	signal.Ignore(syscall.SIGTTOU)
 	j.term.lend(j.pid)
-	if err := l.started(); err != nil {
-		<-statuses
+	if err := j.starting(l, statuses); err != nil {
 		j.term.reclaim(j.pid)
 		if errors.Is(err, guard.ErrLate) {
 			c.Ending("the command has not begun", 0)
@@ -198,6 +197,44 @@ func supervise(c *Command, g *guard.Guard, launched chan<- launch, statuses chan
 		statuses <- ws
 		if ws.Exited() || ws.Signaled() {
 			return
+		}
+	}
+}
+
+// starting waits until the command has begun, or has ended. A key may stop the launcher before it
+// executes the command. Then the launcher goes on, and the command stops in its place.
+func (j *job) starting(l launch, statuses <-chan syscall.WaitStatus) error {
+	began := make(chan error, 1)
+	go func() { began <- l.started() }()
+	var stop syscall.Signal
+	ended := func(ws syscall.WaitStatus) bool {
+		if ws.Stopped() {
+			stop = ws.StopSignal()
+			j.signal(syscall.SIGCONT)
+		}
+		return ws.Exited() || ws.Signaled()
+	}
+	for {
+		select {
+		case ws := <-statuses:
+			if !ended(ws) {
+				continue
+			}
+			if err := <-began; err != nil {
+				return err
+			}
+			j.changed(ws)
+			j.look = time.After(0)
+			return nil
+		case err := <-began:
+			switch {
+			case err != nil:
+				for !ended(<-statuses) {
+				}
+			case stop != 0:
+				j.signal(stop)
+			}
+			return err
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package child
 
 import (
+	"errors"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -11,30 +12,43 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
 )
 
-// TestStoppedForLong: this process was stopped for longer than resume takes. SIGCONT continues the
-// command, once. If no SIGCONT comes, because nobody could stop this process, resume does that.
-func TestStoppedForLong(t *testing.T) {
+// sleeper starts a process in a group of its own.
+func sleeper(t *testing.T) (pid int) {
+	t.Helper()
 	sleep := exec.Command("sleep", "1000")
 	sleep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := sleep.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		_ = sleep.Process.Kill()
 		_ = sleep.Wait()
-	}()
-	wait := func(what string, is func(syscall.WaitStatus) bool) (ws syscall.WaitStatus) {
+	})
+	return sleep.Process.Pid
+}
+
+// waitFor waits until the state of a process changes.
+func waitFor(t *testing.T, pid int, what string, is func(syscall.WaitStatus) bool) (ws syscall.WaitStatus) {
+	t.Helper()
+	_, err := syscall.Wait4(pid, &ws, syscall.WUNTRACED|syscall.WCONTINUED, nil)
+	if err != nil || !is(ws) {
+		t.Fatalf("%s: %v, %v", what, ws, err)
+	}
+	return ws
+}
+
+// TestStoppedForLong: this process was stopped for longer than resume takes. SIGCONT continues the
+// command, once. If no SIGCONT comes, because nobody could stop this process, resume does that.
+func TestStoppedForLong(t *testing.T) {
+	pid := sleeper(t)
+	wait := func(what string, is func(syscall.WaitStatus) bool) syscall.WaitStatus {
 		t.Helper()
-		_, err := syscall.Wait4(sleep.Process.Pid, &ws, syscall.WUNTRACED|syscall.WCONTINUED, nil)
-		if err != nil || !is(ws) {
-			t.Fatalf("%s: %v, %v", what, ws, err)
-		}
-		return ws
+		return waitFor(t, pid, what, is)
 	}
 	stopped := func(what string) {
 		t.Helper()
 		var ws syscall.WaitStatus
-		if pid, err := syscall.Wait4(sleep.Process.Pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil); pid != 0 || err != nil {
+		if n, err := syscall.Wait4(pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil); n != 0 || err != nil {
 			t.Fatalf("%s: %v, %v; want no change", what, ws, err)
 		}
 	}
@@ -43,11 +57,11 @@ func TestStoppedForLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Dismiss()
-	j := &job{Command: command(t, "sleep"), pid: sleep.Process.Pid, deadline: deadline{guard: g}}
+	j := &job{Command: command(t, "sleep"), pid: pid, deadline: deadline{guard: g}}
 	j.begin()
 	suspended := func() { // but for the stop of this process
 		t.Helper()
-		_ = syscall.Kill(sleep.Process.Pid, syscall.SIGTSTP)
+		_ = syscall.Kill(pid, syscall.SIGTSTP)
 		j.changed(wait("a key", syscall.WaitStatus.Stopped))
 		j.undo, j.timely = func() {}, false
 		j.setResume()
@@ -77,4 +91,46 @@ func TestStoppedForLong(t *testing.T) {
 		j.notStopped()
 	}
 	j.changed(wait("resume is in time twice", syscall.WaitStatus.Continued))
+}
+
+// TestStoppedBeforeItBegins: a key stops the launcher before it executes the command. The launcher goes
+// on, and the command stops.
+func TestStoppedBeforeItBegins(t *testing.T) {
+	j := &job{Command: command(t, "sleep"), pid: sleeper(t)}
+	begin, statuses, began := make(chan struct{}), make(chan syscall.WaitStatus), make(chan error, 1)
+	go func() {
+		began <- j.starting(launch{pid: j.pid, started: func() error { <-begin; return nil }}, statuses)
+	}()
+	_ = syscall.Kill(j.pid, syscall.SIGTSTP)
+	statuses <- waitFor(t, j.pid, "a key", syscall.WaitStatus.Stopped)
+	statuses <- waitFor(t, j.pid, "the launcher", syscall.WaitStatus.Continued)
+	close(begin)
+	if err := <-began; err != nil {
+		t.Error(err)
+	}
+	waitFor(t, j.pid, "the command", syscall.WaitStatus.Stopped)
+}
+
+// TestEndedBeforeItBegins: the launcher's end is seen before its error, or after it.
+func TestEndedBeforeItBegins(t *testing.T) {
+	failed := errors.New("it cannot run")
+	for _, first := range []string{"the end", "the error"} {
+		j := &job{Command: command(t, "sleep"), pid: sleeper(t)}
+		begin, statuses, began := make(chan struct{}), make(chan syscall.WaitStatus), make(chan error, 1)
+		go func() {
+			began <- j.starting(launch{pid: j.pid, started: func() error { <-begin; return failed }}, statuses)
+		}()
+		if first == "the error" {
+			close(begin)
+		}
+		const stopped, exited = syscall.WaitStatus(0x147f), syscall.WaitStatus(1 << 8)
+		statuses <- stopped
+		statuses <- exited
+		if first == "the end" {
+			close(begin)
+		}
+		if err := <-began; !errors.Is(err, failed) {
+			t.Errorf("%s first: %v", first, err)
+		}
+	}
 }
