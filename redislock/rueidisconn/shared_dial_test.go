@@ -20,7 +20,7 @@ func TestDialOfAnother(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	hang := make(chan chan struct{}, 1) // the next attempt to connect closes it, and then hangs
-	conn, err := rueidisconn.DialVia("redis://any:1?dial-timeout=1m", func(ctx context.Context, network, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		select {
 		case began := <-hang:
 			close(began)
@@ -29,7 +29,8 @@ func TestDialOfAnother(t *testing.T) {
 		default:
 			return new(net.Dialer).DialContext(ctx, network, server.Addr)
 		}
-	})
+	}
+	conn, err := rueidisconn.DialVia("redis://any:1?dial-timeout=1m", dial)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,8 @@ func TestFullMemory(t *testing.T) {
 			s := testenv.RedisReplicas(t, 1)
 			s.InSync(s.Replicas[0], s.Primary)
 			return []*testenv.RedisServer{s.Primary, s.Replicas[0]}, func() *redislock.Backend {
-				return redislock.New(dialRueidis(t, s.Primary.Addr), &redislock.Config{WaitReplicas: 1, WaitTimeout: 15 * time.Second})
+				return redislock.New(dialRueidis(t, s.Primary.Addr),
+					&redislock.Config{WaitReplicas: 1, WaitTimeout: 15 * time.Second})
 			}
 		},
 		"Cluster": func(t *testing.T) ([]*testenv.RedisServer, func() *redislock.Backend) {

@@ -37,7 +37,8 @@ func TestReleaseAfterLostRenewals(t *testing.T) {
 	conn := &noRenewals{Conn: dialRueidis(t, testenv.Redis(t).Addr)}
 	s := openSession(t, redislock.New(conn, nil), ttl)
 	for range 3 { // the name is often free
-		if err := s.Release(within(t, soon), granted(t, s, exclusive("x")), 0); err != nil && !errors.Is(err, driver.ErrGone) {
+		err := s.Release(within(t, soon), granted(t, s, exclusive("x")), 0)
+		if err != nil && !errors.Is(err, driver.ErrGone) {
 			t.Fatal(err)
 		}
 	}
