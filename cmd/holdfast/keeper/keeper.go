@@ -155,6 +155,9 @@ type Socket struct {
 	listener *net.UnixListener
 	slots    chan struct{}
 	answers  sync.WaitGroup // under way
+
+	mu     sync.Mutex
+	closed bool // no answer begins any more
 }
 
 // Listen makes a socket for a hold of the lock. Nobody sees it before Publish.
@@ -193,8 +196,8 @@ func prefix(name string) string {
 // Publish lets others see the socket.
 func (s *Socket) Publish() error { return os.Rename(s.hidden, s.Path) }
 
-// Close ends the socket, and waits for the answers that are under way. Requests that have not been
-// accepted find that the keeper has ended.
+// Close ends the socket, and waits for the answers that are under way. Later requests find that the
+// keeper has ended.
 func (s *Socket) Close() error {
 	err := s.listener.Close()
 	for _, path := range []string{s.hidden, s.Path} {
@@ -202,6 +205,9 @@ func (s *Socket) Close() error {
 			err = errors.Join(err, rerr)
 		}
 	}
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.answers.Wait()
 	return err
 }
@@ -218,11 +224,25 @@ func (s *Socket) Serve(serve func(Op) *Answer) {
 			continue
 		}
 		s.slots <- struct{}{}
-		s.answers.Go(func() {
+		if !s.begin(func() {
 			defer func() { <-s.slots; conn.Close() }()
 			answer(conn, serve)
-		})
+		}) {
+			conn.Close()
+			return
+		}
 	}
+}
+
+// begin calls f in a goroutine that Close waits for. It reports false if Close may not wait any more.
+func (s *Socket) begin(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.answers.Go(f)
+	return true
 }
 
 func answer(conn *net.UnixConn, serve func(Op) *Answer) {
