@@ -16,7 +16,8 @@ func TestExternalGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := startProcess(shellCommand("cat >/dev/null; exit 0"), 0, 1, "p1.1", startOrder{}, w, func() {})
+	// The shell forks a subshell. After a vfork no stop would reach it before the child's exec.
+	p, err := startProcess(shellCommand("(cat >/dev/null); exit 0"), 0, 1, "p1.1", startOrder{}, w, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
