@@ -42,7 +42,7 @@ func TestWorkersWithFaults(t *testing.T) {
 		c.until("it has locks and waits for some", func(p Progress) bool { return p.Waiting > 0 && p.Holding > 0 })
 	}
 	faults := 0
-	during := func(target, kind string, f func(), heal func(), d time.Duration) {
+	during := func(target, kind string, f func(), heal func(), d, missesPushes time.Duration) {
 		t.Helper()
 		for _, c := range children {
 			busy(c)
@@ -53,14 +53,14 @@ func TestWorkersWithFaults(t *testing.T) {
 		f()
 		time.Sleep(d) // the length of the fault
 		heal()
-		rec.Record(history.Event{Kind: history.Healed, ID: id})
+		rec.Record(history.Event{T: history.Now() + int64(missesPushes), Kind: history.Healed, ID: id})
 	}
 	for _, f := range []struct {
 		kind string
 		f    func()
 	}{{"reset", ways[0].Reset}, {"refuse", ways[0].Refuse}, {"hole", ways[0].Hole}, {"drop replies", ways[0].DropReplies},
 		{"delay", func() { ways[0].Delay(50 * time.Millisecond) }}} {
-		during("p0.1", f.kind, f.f, ways[0].Heal, 1500*time.Millisecond)
+		during("p0.1", f.kind, f.f, ways[0].Heal, 1500*time.Millisecond, reconnectTime)
 	}
 	signal := func(c *child, s syscall.Signal) func() {
 		return func() {
@@ -70,7 +70,7 @@ func TestWorkersWithFaults(t *testing.T) {
 		}
 	}
 	during("p1.1", history.FaultStop, signal(children[1], syscall.SIGSTOP), signal(children[1], syscall.SIGCONT),
-		2500*time.Millisecond)
+		2500*time.Millisecond, 0)
 	busy(children[2])
 	signal(children[2], syscall.SIGKILL)()
 	rec.Record(history.Event{Kind: history.Died, Client: "p2.1"}) // no call of the worker begins after it
