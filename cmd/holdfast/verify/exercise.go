@@ -136,7 +136,7 @@ func (r *run) inject(ctx context.Context, id string, f planned) {
 	r.mu.Lock()
 	r.activeFaults = slices.DeleteFunc(r.activeFaults, func(s string) bool { return s == now })
 	r.mu.Unlock()
-	if f.own < 0 && f.kind != KindStop && f.kind != KindKill {
+	if r.remote && f.kind != KindStop && f.kind != KindKill {
 		r.followers.Go(func() { r.healLater(healed) })
 	} else {
 		healed()
