@@ -90,30 +90,38 @@ func TestRunEndsInTime(t *testing.T) {
 		script    string
 		want      syscall.Signal
 		killAfter time.Duration
-		at        time.Duration // of the end, at least
 	}{
-		"asked":  {"exec sleep 1000", syscall.SIGTERM, time.Minute, ask},
-		"killed": {"trap '' TERM; echo >$READY; while :; do sleep 0.01; done", syscall.SIGKILL, ask, 2 * ask},
+		"asked":  {"exec sleep 1000", syscall.SIGTERM, time.Minute},
+		"killed": {"trap '' TERM; echo >$READY; while :; do sleep 0.01; done", syscall.SIGKILL, ask},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := command(t, "sh", "-c", c.script)
 			ready := filepath.Join(t.TempDir(), "ready")
 			cmd.Env = append(cmd.Env, "READY="+ready)
 			begin := guard.Never
+			var before, last struct{ at, left time.Duration } // the last two calls of Left
 			cmd.Left = func() time.Duration {
 				if _, err := os.Stat(ready); err != nil && c.want == syscall.SIGKILL {
 					return time.Minute // the script does not ignore TERM yet
 				}
-				begin = min(begin, guard.Now())
-				return begin + ask + c.killAfter - guard.Now()
+				before, last.at = last, guard.Now()
+				begin = min(begin, last.at)
+				last.left = begin + ask + c.killAfter - last.at
+				return last.left
 			}
 			cmd.KillAfter = c.killAfter
+			least := guard.Now() + ask // the end comes no earlier
+			cmd.Ending = func(string, time.Duration) {
+				if c.want == syscall.SIGKILL { // Run reads its clock between the two calls, and after them
+					least = min(last.at+c.killAfter, before.at+last.left)
+				}
+			}
 			got, err := Run(cmd)
 			if want := (Result{Signal: c.want, Lost: true}); err != nil || got != want {
 				t.Errorf("%+v, %v", got, err)
 			}
-			if took := guard.Now() - begin; took < c.at {
-				t.Errorf("ended after %v", took)
+			if end := guard.Now(); end < least {
+				t.Errorf("ended %v too early, %v after the begin", least-end, end-begin)
 			}
 		})
 	}
