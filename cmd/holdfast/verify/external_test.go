@@ -75,7 +75,7 @@ func TestExternalUnwinds(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first") // of the processes; the others are sound
 	o.External = "mkdir '" + first + "' 2>/dev/null || export " + externalEnv + "=sound; " +
 		strings.Replace(o.External, externalEnv+"='unwinds' ", externalEnv+"=${"+externalEnv+":-unwinds} ", 1)
-	o.Processes, o.Names, o.Kinds, o.Ops = 2, 1, []string{KindNone}, 100
+	o.Processes, o.Names, o.Kinds = 2, 1, []string{KindNone}
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
