@@ -160,6 +160,7 @@ type run struct {
 	workers       []*process    // the current runs
 	all           []*process
 	past          Progress // sum of the ended ones
+	launched      bool     // all workers have been ready
 	finishing     bool
 	failures      int
 	faults        map[string]int // injected, by kind

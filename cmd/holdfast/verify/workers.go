@@ -59,6 +59,7 @@ func (r *run) launch(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.launched = true
 	for _, p := range r.workers {
 		r.followers.Go(func() { r.follow(p) })
 	}
@@ -156,16 +157,16 @@ func (r *run) follow(p *process) {
 	}
 }
 
-// onProgress wakes all who wait for a change of a worker, and ends the load after enough grants.
+// onProgress wakes all who wait for a change of a worker, and ends the load after enough grants. The
+// first workers to be ready must not end it before the others work, too.
 func (r *run) onProgress() {
 	r.mu.Lock()
 	close(r.change)
 	r.change = make(chan struct{})
-	grants := r.totals().Grants
-	abort := r.abort
+	enough := r.launched && r.totals().Grants >= r.Ops
 	r.mu.Unlock()
-	if grants >= r.Ops && abort != nil {
-		abort(errEnough)
+	if enough {
+		r.abort(errEnough)
 	}
 }
 
