@@ -144,7 +144,7 @@ func TestExternalSilent(t *testing.T) {
 	r, err := Run(t.Context(), o)
 	if err != nil || r.Outcome != history.Inconclusive || r.Figures.Grants != 0 || r.Report.Fact("deaths") < o.Processes ||
 		!strings.Contains(strings.Join(r.Notes, "\n"), "has not answered the order") {
-		t.Errorf("%v %+v", err, r)
+		t.Fatalf("%v %+v", err, r)
 	}
 	// verify has killed them.
 	if text := strings.Join(r.Notes, "\n"); strings.Contains(text, "by itself") ||

@@ -39,7 +39,7 @@ type Options struct {
 	// none. It needs External and Worker.
 	Beside int
 
-	silence time.Duration // for tests: silenceLimit
+	silence time.Duration // for tests: silenceLimit of workers that are ready
 
 	Processes int // worker processes: 4
 	Clients   int // of each process: 2
