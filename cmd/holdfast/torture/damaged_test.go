@@ -113,7 +113,8 @@ func ownName(ctx context.Context, s *open.Store) string {
 func requestDamaged(t *testing.T, s *open.Store, name string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	c, err := holdfast.New(ctx, s, &holdfast.Config{TTL: tortureTTL})
+	// The TTL bounds a request: another process may stand still inside a transaction.
+	c, err := holdfast.New(ctx, s, &holdfast.Config{TTL: time.Minute})
 	if err != nil {
 		t.Errorf("cannot request %s: %v", name, err)
 		return
