@@ -247,10 +247,12 @@ func (r *run) connect(ctx context.Context) (err error) {
 	}
 	r.ttl = c.TTL()
 	r.prefix = "verify/" + random(4) + "/"
-	// A probe without an answer may have its lock: the next takes another.
+	// A probe without an answer may have its lock: the next takes another. On a machine that stands still
+	// for a moment, a probe may lose its lock.
 	err = probe(ctx, c.Mutex(r.prefix+"probe/1"))
 	for i := range probes - 1 {
-		if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
+		if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) &&
+			!errors.Is(err, holdfast.ErrLost) {
 			break
 		}
 		pause(ctx, r.ttl/4)
