@@ -28,11 +28,11 @@ type workerClient struct {
 	client        *holdfast.Client
 }
 
-// How long the steps of an orderly end may take: ten seconds in all, then settleLimit for the rest.
+// How long the steps of an orderly end may take: 17 seconds in all, then settleLimit for the rest.
 const (
 	endLoops   = 5500 * time.Millisecond // somewhat more than the longest release
 	endClients = time.Second
-	endStore   = 3 * time.Second // rueidis waits that long for a silent server
+	endStore   = 10 * time.Second // rueidis waits two for a silent server, and longer on a busy machine
 	// For goroutines that the store's client leaves behind: pgx waits 15 s for a silent server.
 	settleLimit = 20 * time.Second
 )
