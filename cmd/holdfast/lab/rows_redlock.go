@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -175,7 +176,7 @@ func (q *five) user(name string, unreachable ...int) *user {
 	if len(unreachable) == 0 {
 		q.must(b.Declare(q.ctx)) // fails if another client has declared them
 	}
-	return q.userOn(name, soundTTL, b, nil)
+	return q.userOn(name, holdfast.DefaultTTL, b, nil) // server 3 has no vote for A's renewals
 }
 
 // restartSound: the same servers fail in the same way under a quorum of holdfast.
