@@ -24,8 +24,9 @@ type engine interface {
 	// look returns the lock at the server, in words.
 	look(p *scenario) string
 
-	// backend returns the store for one program that uses holdfast, and the network in between.
-	backend(p *scenario) (driver.Backend, network)
+	// backend returns the store for one program that uses holdfast with this TTL, and the network in
+	// between.
+	backend(p *scenario, ttl time.Duration) (driver.Backend, network)
 }
 
 // session is one connection of a client of an algorithm.

@@ -36,7 +36,7 @@ func (redisEngine) pass(p *scenario, d time.Duration) (ended int) { return p.sho
 
 func (redisEngine) look(p *scenario) string { return p.state(p.key("R")) }
 
-func (redisEngine) backend(p *scenario) (driver.Backend, network) {
+func (redisEngine) backend(p *scenario, _ time.Duration) (driver.Backend, network) {
 	l := p.connect(p.url)
 	return redislock.New(l, &redislock.Config{Prefix: p.prefix}), l
 }

@@ -76,7 +76,7 @@ func (h *sqlHost) engine(p *scenario, setup []string) (engine, error) {
 }
 
 // backend implements engine. A file has no network.
-func (e *sqlEngine) backend(p *scenario) (driver.Backend, network) {
+func (e *sqlEngine) backend(p *scenario, _ time.Duration) (driver.Backend, network) {
 	url := e.url(e.host, e.database)
 	if !e.ready {
 		_, err := open.Init(p.ctx, url)

@@ -87,21 +87,16 @@ func (e *zkEngine) own(p *scenario) *zkSession {
 	return e.lab
 }
 
-// backend's network is a relay. Sessions of holdfast expire by real time: with a timeout of 5 s
-// they have leases of soundTTL.
-func (e *zkEngine) backend(p *scenario) (driver.Backend, network) {
-	return e.backendFor(p, soundTTL*5/3)
-}
-
 // zkRoot is the root of holdfast's locks.
 func zkRoot(p *scenario) string { return "/" + p.prefix + "R" }
 
-// backendFor is backend with a session timeout.
-func (e *zkEngine) backendFor(p *scenario, session time.Duration) (driver.Backend, network) {
+// backend's network is a relay. Sessions of holdfast expire by real time: a lease lasts three fifths of
+// the timeout.
+func (e *zkEngine) backend(p *scenario, ttl time.Duration) (driver.Backend, network) {
 	n, err := newRelayed("tcp", e.addr)
 	p.must(err)
 	p.cleanup = append(p.cleanup, func() { _ = n.Close() })
-	b, err := zklock.New(zklock.Config{Servers: []string{e.addr}, Root: zkRoot(p), Session: session, Dialer: n.dial})
+	b, err := zklock.New(zklock.Config{Servers: []string{e.addr}, Root: zkRoot(p), Session: ttl * 5 / 3, Dialer: n.dial})
 	p.must(err)
 	p.cleanup = append(p.cleanup, func() { _ = b.Close() })
 	return b, n

@@ -15,8 +15,8 @@ import (
 
 // The clients of holdfast, under the same schedules.
 
-// soundTTL is the TTL of their leases. Time is not skipped here: the library runs as in any
-// program.
+// soundTTL is the TTL of their leases, where a schedule waits for renewals or the end of a lease. Time
+// is not skipped here: the library runs as in any program.
 const soundTTL = 3 * time.Second
 
 // user is a program that uses the library.
@@ -35,9 +35,15 @@ type user struct {
 }
 
 // user returns a client of the library.
-func (p *scenario) user(name string) *user {
-	b, n := p.engine.backend(p)
-	return p.userOn(name, soundTTL, b, n)
+func (p *scenario) user(name string) *user { return p.userFor(name, soundTTL) }
+
+// steady returns a client for a schedule that waits for no renewal and no end of a lease. Its requests
+// and its leases may take long, as on a busy machine.
+func (p *scenario) steady(name string) *user { return p.userFor(name, holdfast.DefaultTTL) }
+
+func (p *scenario) userFor(name string, ttl time.Duration) *user {
+	b, n := p.engine.backend(p, ttl)
+	return p.userOn(name, ttl, b, n)
 }
 
 func (p *scenario) userWith(name string, ttl time.Duration, cfg redislock.Config) *user {

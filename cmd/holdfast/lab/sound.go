@@ -104,7 +104,7 @@ func rivalOfAnyClock(p *scenario) {
 }
 
 func rival(p *scenario, note string) {
-	a, b := p.user("A"), p.user("B")
+	a, b := p.steady("A"), p.steady("B")
 	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
 	if note != "" {
@@ -234,7 +234,7 @@ func lostMessage(p *scenario) {
 
 // lostRelease: the answer to A's release is lost.
 func lostRelease(p *scenario) {
-	a, b, c, d := p.user("A"), p.user("B"), p.user("C"), p.user("D")
+	a, b, c, d := p.steady("A"), p.steady("B"), p.steady("C"), p.steady("D")
 	ga, gb := a.acquires(), b.acquires()
 	p.want(ga != nil && gb != nil, "A and B did not get the two permits")
 	p.want(c.acquires() == nil, "C got a third permit")
@@ -319,7 +319,7 @@ func waitSound(p *scenario) {
 	p.want(a.tries() == nil, "A got a lock that no replica has confirmed")
 	p.show("the library cancelled the grant, and A knows that it does not hold the lock")
 	r.failOver()
-	b := p.user("B")
+	b := p.steady("B")
 	h := b.triesFree()
 	h.finishes()
 }

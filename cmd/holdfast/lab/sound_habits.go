@@ -11,7 +11,7 @@ import (
 
 // freeLock: one try gets a lock that is free.
 func freeLock(p *scenario) {
-	a := p.user("A")
+	a := p.steady("A")
 	g := a.triesFree()
 	g.finishes()
 	p.atRest(a)
@@ -19,7 +19,7 @@ func freeLock(p *scenario) {
 
 // lostGrant: the answer with A's grant is lost, and the library asks again.
 func lostGrant(p *scenario) {
-	a, b := p.user("A"), p.user("B")
+	a, b := p.steady("A"), p.steady("B")
 	a.link.set(losing)
 	p.fault("A", "A", "lost reply", "the answer to A's next request is lost")
 	g := a.locks()
@@ -51,7 +51,7 @@ func deadWaiter(p *scenario) {
 
 // writerWaits: a reader comes while another reads and a writer waits. The writer comes first.
 func writerWaits(p *scenario) {
-	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	a, b, c := p.steady("A"), p.steady("B"), p.steady("C")
 	id := a.begins(history.Event{Mode: driver.Shared})
 	l, err := a.c.RWMutex(p.job.lock).TryRLock(p.ctx)
 	g := a.result("TryRLock", id, l, err, p.rec.now())

@@ -6,7 +6,7 @@ import "github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 
 // thirdTries: A and B have both permits, and C tries to get one.
 func thirdTries(p *scenario) {
-	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	a, b, c := p.steady("A"), p.steady("B"), p.steady("C")
 	ga, gb := a.acquires(), b.acquires()
 	p.want(ga != nil && gb != nil, "A and B did not get the two permits")
 	p.want(c.acquires() == nil, "C got a third permit")
@@ -20,7 +20,7 @@ func thirdTries(p *scenario) {
 
 // otherName: D holds another lock, and B tries.
 func otherName(p *scenario) {
-	d, b := p.user("D"), p.user("B")
+	d, b := p.steady("D"), p.steady("B")
 	other, err := d.c.Mutex("order/51570").TryLock(p.ctx)
 	p.must(err)
 	d.rec.add(Event{Lane: "D", Kind: Does, Text: `TryLock of "order/51570"`, Answer: "granted"},

@@ -45,7 +45,7 @@ func (p *scenario) contenders(n int) {
 
 // waiterNext: A holds the lock, and B waits. A releases, and B gets it.
 func waiterNext(p *scenario) {
-	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	a, b, c := p.steady("A"), p.steady("B"), p.steady("C")
 	g := a.locksFree()
 	w := b.waits()
 	p.want(c.tries() == nil, "C got the lock that A holds")
@@ -59,7 +59,7 @@ func waiterNext(p *scenario) {
 // lookAndWatch: A releases when the server has answered B's look at the queue, and B does not have
 // the answer yet. So B looks for the node of A, and sets a watch, when the node has gone.
 func lookAndWatch(p *scenario) {
-	a, b := p.user("A"), p.user("B")
+	a, b := p.steady("A"), p.steady("B")
 	g := a.locksFree()
 	b.net.set(lateAnswers)
 	w := b.asks(driver.Exclusive)
@@ -77,7 +77,7 @@ func lookAndWatch(p *scenario) {
 
 // waiterLeaves: A holds the lock, B and C wait, and B gives up.
 func waiterLeaves(p *scenario) {
-	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	a, b, c := p.steady("A"), p.steady("B"), p.steady("C")
 	g := a.locksFree()
 	used, _ := p.reads("A", g.Token())
 	patience, end := context.WithCancel(p.ctx)
@@ -118,7 +118,7 @@ func waiterLeaves(p *scenario) {
 
 // lostCreate: B holds the lock. The server creates A's node in the queue, and the answer is lost.
 func lostCreate(p *scenario) {
-	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	a, b, c := p.steady("A"), p.steady("B"), p.steady("C")
 	g := b.locksFree()
 	a.net.set(losing)
 	w := a.asks(driver.Exclusive)
@@ -191,10 +191,7 @@ func releaseCutOff(p *scenario) {
 
 // herdUsers is holdfast with as many waiters as in the row of the herd.
 func herdUsers(p *scenario) {
-	user := func(name string) *user {
-		b, n := p.engine.(*zkEngine).backendFor(p, zkExpiry)
-		return p.userOn(name, zkExpiry*3/5, b, n)
-	}
+	user := func(name string) *user { return p.userFor(name, zkExpiry*3/5) }
 	a := user("A")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
