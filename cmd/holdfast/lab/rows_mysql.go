@@ -79,14 +79,14 @@ var mySQLRows = []Row{
 	},
 	{
 		ID: "my-get-lock-idle", Store: MySQL, Title: "GET_LOCK, and a limit for idle connections", job: points, Class: "S2",
-		Lease:   time.Second, // as the play sets it
+		Lease:   3 * time.Second, // as the play sets it
 		Acquire: "SELECT GET_LOCK('R', 0) → 1", Release: "SELECT RELEASE_LOCK('R')",
 		Habit: "GET_LOCK on a connection that does nothing else; wait_timeout, or a proxy's limit, in between",
 		Why:   "A's work needs no database, so its connection is idle, and the server closes it after wait_timeout. The lock ends with the connection. B gets it, and A learns of it from the answer to its release.",
 		How:   "the library renews the lease while the program works, and cancels a context if it cannot",
 		Play: `
-			A> SET wait_timeout = 1 → OK
-			lab: so short that nobody has to wait. Servers have minutes or hours
+			A> SET wait_timeout = 3 → OK
+			lab: so short that nobody has to wait long. Servers have minutes or hours
 			A locks
 			A thinks: works on something else
 			B asks

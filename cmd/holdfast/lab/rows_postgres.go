@@ -124,14 +124,14 @@ var postgresRows = []Row{
 		ID: "pg-idle-in-transaction", Store: Postgres, Title: "an open transaction as lock, and a limit for idle ones",
 		job: stock, Class: "S2",
 		Setup:   []string{"CREATE TABLE locks (name text PRIMARY KEY)", "INSERT INTO locks VALUES ('R')"},
-		Lease:   time.Second, // as the play sets it
+		Lease:   3 * time.Second, // as the play sets it
 		Acquire: "BEGIN\nSELECT name FROM locks WHERE name = 'R' FOR UPDATE → R", Release: "COMMIT",
 		Habit: "a transaction that is open during the work; idle_in_transaction_session_timeout in the configuration of the server",
 		Why:   "A sends no statement while it works, and the server ends transactions that are idle. B gets the lock. A learns of it from the answer to its COMMIT.",
 		How:   "the library renews the lease while the program works, and cancels a context if it cannot",
 		Play: `
-			A> SET idle_in_transaction_session_timeout = '1s' → OK
-			lab: so short that nobody has to wait. Servers have minutes
+			A> SET idle_in_transaction_session_timeout = '3s' → OK
+			lab: so short that nobody has to wait long. Servers have minutes
 			A locks
 			A thinks: calls another service, and sends no statement meanwhile
 			B asks
