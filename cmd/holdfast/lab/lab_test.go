@@ -29,7 +29,7 @@ func needsServer(t *testing.T) context.Context {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatalf("%v; this test needs redis-server (Debian, Ubuntu: apt-get install redis-server)", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
