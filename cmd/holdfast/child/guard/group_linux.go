@@ -17,19 +17,22 @@ func Alive(group int) bool {
 			break
 		}
 	}
-	// EPERM means that the group exists: its programs changed their user.
-	if err := syscall.Kill(-group, 0); err == syscall.ESRCH {
+	if !exists(group) {
 		return false
 	}
 	// One search can miss both a new member and its parent, which ends before the search reaches
 	// it. So two searches in a row must find none.
 	for range 2 {
-		if running(group) {
-			return true
+		if running(group) { // also if the last zombie has just gone
+			return exists(group)
 		}
 	}
 	return false
 }
+
+// exists reports whether a group has members, zombies included. EPERM means that its programs changed
+// their user.
+func exists(group int) bool { return syscall.Kill(-group, 0) != syscall.ESRCH }
 
 // running searches /proc for members of a group that exists, and reports whether one is no zombie.
 // A member that /proc hides from this user counts as running.
