@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 
@@ -18,7 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestWaitText(t *testing.T) {
+func TestWaitText(t *testing.T) { synctest.Test(t, testWaitText) } // its clock stands still
+
+func testWaitText(t *testing.T) {
 	h := &holdfast.Holder{Host: "runner-7", PID: 4211, User: "ci", Program: "deploy.sh",
 		Since: time.Now().Add(-12 * time.Second), Left: 9 * time.Second}
 	w := &holdfast.Waiting{Name: "deploy/prod", Ahead: 3, Holder: h}
@@ -172,7 +175,9 @@ func TestCodes(t *testing.T) {
 }
 
 // A holder that is another program has no host and no process to show.
-func TestAnotherProgram(t *testing.T) {
+func TestAnotherProgram(t *testing.T) { synctest.Test(t, testAnotherProgram) } // its clock stands still
+
+func testAnotherProgram(t *testing.T) {
 	h := &holdfast.Holder{Note: "10.0.0.7", Left: 40 * time.Second, Since: time.Now()}
 	if got, want := describe(h), `held by another program for 0s · lease 40s · "10.0.0.7"`; got != want {
 		t.Errorf("%s, want %s", got, want)

@@ -3,13 +3,16 @@ package cli
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
 )
 
 // info and ls --stale say what is in the way of a name.
-func TestWhy(t *testing.T) {
+func TestWhy(t *testing.T) { synctest.Test(t, testWhy) } // its clock stands still
+
+func testWhy(t *testing.T) {
 	at := func(pid int, age, left, lease time.Duration) holdfast.Holder {
 		return holdfast.Holder{Host: "h", PID: pid, User: "u", Since: time.Now().Add(-age), Left: left, Lease: lease,
 			Token: 7, Permits: 1}
