@@ -221,7 +221,7 @@ func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	busy := make(chan bool, 1)
-	r, err := bench.Run(ctx, bench.Options{Store: st, URL: url, Duration: time.Second,
+	r, err := bench.Run(ctx, bench.Options{Store: st, URL: url, Duration: 3 * time.Second,
 		Scenario: regexp.MustCompile("one/16"), Say: func(text string) {
 			if !strings.HasPrefix(text, "one/16") {
 				return
