@@ -96,11 +96,15 @@ func (s *Silence) Is(target error) bool { return target == ErrSilent }
 // Limits of one connection.
 const (
 	maxText     = 64 << 10         // bytes
-	runsLimit   = 3 * time.Second  // for the first byte of an answer, which says that the keeper runs
-	askLimit    = 5 * time.Second  // for an answer
-	endLimit    = 30 * time.Second // for that of Release, which waits for the store
-	serveLimit  = 2 * time.Second  // for a request
+	endLimit    = 30 * time.Second // for the answer of Release, which waits for the store
 	connections = 16               // that a keeper serves at a time
+)
+
+// Limits that tests lengthen.
+var (
+	runsLimit  = 3 * time.Second // for the first byte of an answer, which says that the keeper runs
+	askLimit   = 5 * time.Second // for an answer
+	serveLimit = 2 * time.Second // for a request
 )
 
 // received is what a keeper sends at once. White space is no part of an answer.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // runtimeDir sets the folder of the sockets, with a short path.
@@ -25,10 +26,18 @@ func runtimeDir(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 }
 
+// patient lengthens limits, for tests that are about something else.
+func patient(t *testing.T) {
+	runs, asks, serves := runsLimit, askLimit, serveLimit
+	t.Cleanup(func() { runsLimit, askLimit, serveLimit = runs, asks, serves })
+	runsLimit, askLimit, serveLimit = time.Minute, time.Minute, time.Minute
+}
+
 // A socket is found by the name of its lock once it listens. Close waits for the answers under way,
 // and leaves no file behind.
 func TestSocket(t *testing.T) {
 	runtimeDir(t)
+	patient(t)
 	const name = "a name/with \n anything"
 	s, err := Listen(name)
 	if err != nil {
@@ -92,6 +101,7 @@ func TestSocket(t *testing.T) {
 // Nonsense gets no answer, and ends nothing.
 func TestNonsense(t *testing.T) {
 	runtimeDir(t)
+	patient(t)
 	s, err := Listen("a")
 	if err != nil {
 		t.Fatal(err)
