@@ -3,6 +3,7 @@ package verify
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -88,11 +89,12 @@ func (q *request) append(b []byte) []byte {
 
 // fence is a worker's connection to the Resource, opened when needed, for one goroutine.
 type fence struct {
-	addr string
-	key  string
-	conn net.Conn
-	in   *bufio.Reader
-	buf  []byte
+	addr  string
+	key   string
+	limit time.Duration // for tests: fenceTimeout
+	conn  net.Conn
+	in    *bufio.Reader
+	buf   []byte
 }
 
 // fenceTimeout bounds the wait for an answer. The Resource never waits for a client, so only the
@@ -102,7 +104,7 @@ const fenceTimeout = 3 * time.Second
 // ask is one exchange. After an error the request may or may not have arrived.
 func (f *fence) ask(q *request) (value int64, ok bool, err error) {
 	if f.conn == nil {
-		d := net.Dialer{Timeout: fenceTimeout}
+		d := net.Dialer{Timeout: cmp.Or(f.limit, fenceTimeout)}
 		if f.conn, err = d.Dial("tcp", f.addr); err != nil {
 			f.conn = nil
 			return 0, false, fmt.Errorf("the fenced resource: %w", err)
@@ -122,7 +124,7 @@ func (f *fence) ask(q *request) (value int64, ok bool, err error) {
 }
 
 func (f *fence) exchange(q *request) (value int64, ok bool, err error) {
-	if err := f.conn.SetDeadline(time.Now().Add(fenceTimeout)); err != nil {
+	if err := f.conn.SetDeadline(time.Now().Add(cmp.Or(f.limit, fenceTimeout))); err != nil {
 		return 0, false, err
 	}
 	f.buf = q.append(f.buf[:0])

@@ -16,6 +16,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
+// fence is a worker's connection, with time for a busy machine.
+func (s *scene) fence() *fence { return &fence{addr: s.addr, key: sceneKey, limit: time.Minute} }
+
 // ask is an exchange that must work.
 func ask(t *testing.T, f *fence, q request) (int64, bool) {
 	t.Helper()
@@ -36,7 +39,7 @@ func write(id, name string, token uint64, value int64) request {
 
 func TestResource(t *testing.T) {
 	s := newScene(t)
-	f := &fence{addr: s.addr, key: sceneKey}
+	f := s.fence()
 	defer f.close()
 	for i, step := range []struct {
 		q     request
@@ -92,7 +95,7 @@ func TestResourceManyClients(t *testing.T) {
 	var clients sync.WaitGroup
 	for i := range 8 {
 		clients.Go(func() {
-			f := &fence{addr: s.addr, key: sceneKey}
+			f := s.fence()
 			defer f.close()
 			for n := range 200 {
 				tokens.Lock()
@@ -148,7 +151,7 @@ func TestResourceHalfRequest(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f := &fence{addr: s.addr, key: sceneKey}
+	f := s.fence()
 	defer f.close()
 	if value, ok := ask(t, f, begin("b", "x", 2)); value != 0 || !ok {
 		t.Errorf("%d, %v", value, ok)
@@ -208,7 +211,7 @@ func TestResourceRefusesStrangers(t *testing.T) {
 // A closed resource is an error; the fence reconnects when the resource is back.
 func TestFenceComesBack(t *testing.T) {
 	s := newScene(t)
-	f := &fence{addr: s.addr, key: sceneKey}
+	f := s.fence()
 	defer f.close()
 	ask(t, f, begin("a", "x", 1))
 	s.end()
