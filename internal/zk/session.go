@@ -223,6 +223,7 @@ func (s *Session) run(first chan struct{}, attempts *lastError) {
 func (s *Session) keepAlive(c *conn) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	silent := silence{seen: time.Now()}
 	for {
 		select {
 		case <-c.dead:
@@ -243,15 +244,36 @@ func (s *Session) keepAlive(c *conn) {
 			if sent := c.inflight[0].sentAt; sent.After(since) {
 				since = sent
 			}
-			left := since.Add(patience).Sub(now)
+			left := patience - silent.after(since, now, interval)
 			if left <= 0 {
 				s.drop(c, errHung)
 			}
 			wait = min(wait, left)
 		}
+		silent.seen = now
 		s.mu.Unlock()
 		timer.Reset(max(wait, 0))
 	}
+}
+
+// silence counts for how long a server has been silent while this program ran. After a standstill of
+// the program or of the machine, the answer may be there and not be read yet. So a longer time between
+// two looks counts as one interval.
+type silence struct {
+	since  time.Time // the server's last sign, or when the request was sent
+	seen   time.Time // the last look
+	length time.Duration
+}
+
+// after returns the length of the silence since then. The looks are an interval apart, or less.
+func (q *silence) after(since, now time.Time, interval time.Duration) time.Duration {
+	step := min(now.Sub(q.seen), interval)
+	if !since.Equal(q.since) {
+		q.since, q.length = since, 0
+		step = min(step, now.Sub(since))
+	}
+	q.length += step
+	return q.length
 }
 
 var errHung = errors.New("the server does not answer")
