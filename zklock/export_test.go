@@ -21,6 +21,9 @@ func Sealed(s driver.Session) (known, holds bool) {
 	return state == aclIgnored || state == aclEnforced, state == aclEnforced
 }
 
+// TryACLs begins the test of the servers' ACLs in a folder.
+func TryACLs(ctx context.Context, s driver.Session, dir string) { s.(*session).l.testACLs(ctx, dir) }
+
 // SweepHistories removes histories whose last entry is older than life.
 func SweepHistories(ctx context.Context, b *Backend, life time.Duration) error {
 	return b.withAnyLink(ctx, func(l *link) error { l.sweepHistories(ctx, life); return nil })

@@ -46,7 +46,7 @@ func (l *link) testACLs(ctx context.Context, dir string) {
 	switch {
 	case len(done) == 3 && errors.Is(done[1].Err, zk.ErrNoAuth):
 		l.aclTest.state.Store(aclEnforced)
-	case errors.Is(err, zk.ErrConnectionLoss) || errors.Is(err, zk.ErrNoNode):
+	case errors.Is(err, zk.ErrConnectionLoss) || errors.Is(err, zk.ErrNotSent) || errors.Is(err, zk.ErrNoNode):
 		l.aclTest.state.Store(aclUnknown) // the next call tries again
 	default:
 		l.aclTest.state.Store(aclIgnored)

@@ -1,6 +1,7 @@
 package zklock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -55,5 +56,27 @@ func TestSealedNodes(t *testing.T) {
 			b.release(hb)
 			d.release(d.woken(rd, wd))
 		})
+	}
+}
+
+// A test of the ACLs that was never sent shows nothing: the next one decides.
+func TestUnsentACLTest(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	p := newPeer(t, cfg)
+	p.get(p.req("x"))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	zklock.TryACLs(over, p.Session, cfg.Root+"/x")
+	if known, holds := zklock.Sealed(p.Session); known {
+		t.Errorf("a test that was not sent has a result: %v", holds)
+	}
+	until(t, "it was tried out", func() bool {
+		zklock.TryACLs(within(t), p.Session, cfg.Root+"/x")
+		known, _ := zklock.Sealed(p.Session)
+		return known
+	})
+	if _, holds := zklock.Sealed(p.Session); !holds {
+		t.Error("the servers enforce ACLs, and the session does not know")
 	}
 }
