@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +25,21 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-func TestMain(m *testing.M) {
-	// The reader of a console ends a moment after its last viewer.
-	goleak.VerifyTestMain(m)
+func TestMain(m *testing.M) { goleak.VerifyTestMain(readersEnd{m}) }
+
+// readersEnd waits for the readers after the tests. A reader ends some time after its last viewer: the
+// longer its last reading took, the later.
+type readersEnd struct{ *testing.M }
+
+func (m readersEnd) Run() int {
+	code := m.M.Run()
+	stacks := make([]byte, 1<<20)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("console.(*reader).run")) {
+			break
+		}
+	}
+	return code
 }
 
 func newClient(t testing.TB, store driver.Backend, cfg *holdfast.Config) *holdfast.Client {
@@ -257,9 +271,10 @@ func TestOutage(t *testing.T) {
 	lock(t, c, "a")
 	h := console.Handler(c, &console.Options{Every: time.Nanosecond})
 	get(t, h, "/")
-	time.Sleep(50 * time.Millisecond) // a pause is longer than a reading
 	store.err = fmt.Errorf("%w: dial tcp 10.1.2.3:6379: password hunter2", driver.ErrRefused)
-	code, page := get(t, h, "/")
+	code, page := getUntil(t, h, "the outage is seen", func(page string) bool {
+		return strings.Contains(page, "This is the reading of")
+	})
 	wants(t, page, "This is the reading of", "the store refuses this console", "1 name")
 	if strings.Contains(page, "hunter2") || strings.Contains(page, "10.1.2.3") || code != 200 {
 		t.Error(code, page)
@@ -269,10 +284,21 @@ func TestOutage(t *testing.T) {
 	_, page = get(t, console.Handler(c, nil), "/")
 	wants(t, page, "Nothing could be read yet")
 	store.err = nil
-	time.Sleep(50 * time.Millisecond)
-	_, page = get(t, h, "/")
-	if strings.Contains(page, "This is the reading of") {
-		t.Error("the outage is over, and the page does not know")
+	getUntil(t, h, "the outage is over", func(page string) bool {
+		return !strings.Contains(page, "This is the reading of")
+	})
+}
+
+// getUntil reads the page of all locks until ok. A reading that took long is current for longer.
+func getUntil(t *testing.T, h http.Handler, what string, ok func(page string) bool) (code int, page string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if code, page = get(t, h, "/"); ok(page) {
+			return code, page
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s, and the page does not know:\n%s", what, text(page))
+		}
 	}
 }
 
