@@ -137,7 +137,7 @@ func TestDoctorServers(t *testing.T) {
 // Another user may have created the root or a folder with too many or too few permissions.
 func TestDoctorPermissions(t *testing.T) {
 	t.Parallel()
-	z := testenv.ZooKeeper(t, synced)
+	z := testenv.ZooKeeper(t, synced, longSessions)
 	s, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: longTTL})
 	must(t, "Dial", err)
 	defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()

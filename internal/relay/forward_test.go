@@ -33,6 +33,8 @@ func TestRelayForward(t *testing.T) {
 	}
 	a.reset()
 	b := dial()
+	b.exchange("before") // the relay has accepted it: a listener that closes ends the others
+	e.came("before")
 	stop()
 	b.exchange("two")
 	e.came("two")
