@@ -42,6 +42,7 @@ type program struct {
 	api     http.Handler
 	doc     *document
 	session string
+	late    bool // answers may take long: the program is not on a clock of its own
 }
 
 // answer is any answer.
@@ -118,7 +119,7 @@ func (p *program) other() *program {
 	o := *p
 	o.session = ""
 	a := o.call("sessions", J{"client": "test"})
-	if a.status != 201 || a.Session == "" || a.Trusted > a.TTL*9/10 || a.Trusted < a.TTL*7/10 {
+	if a.status != 201 || a.Session == "" || a.Trusted > a.TTL*9/10 || a.Trusted < a.TTL*7/10 && !p.late {
 		p.t.Fatalf("%+v", a)
 	}
 	o.session = a.Session
