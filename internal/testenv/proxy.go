@@ -118,6 +118,12 @@ func (p *TCPProxy) Hold() (deliver func()) {
 	return p.relay.Begin(relay.Impairment{Mode: relay.HoldRequests | relay.Keep, Old: true})
 }
 
+// HoldReplies keeps back what the server sends on the connections that are open now, until deliver is
+// called. Requests and new connections pass.
+func (p *TCPProxy) HoldReplies() (deliver func()) {
+	return p.relay.Begin(relay.Impairment{Mode: relay.HoldReplies | relay.Keep, Old: true})
+}
+
 // HoldAll is Hold for several proxies.
 func HoldAll(proxies ...*TCPProxy) (deliver func()) {
 	var all []func()

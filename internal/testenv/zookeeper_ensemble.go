@@ -72,6 +72,10 @@ func (e *ZooKeeperEnsembleServers) Addrs() []string {
 // URL returns the ensemble's URL, with all its servers.
 func (e *ZooKeeperEnsembleServers) URL() string { return "zookeeper://" + strings.Join(e.Addrs(), ",") }
 
+// electionLimit is how long an election may take. On a busy machine servers miss each other's signs of
+// life, and it begins again.
+const electionLimit = time.Minute
+
 // Leader waits until one of the servers leads, and returns its index. It does not ask servers in
 // except, which may be paused.
 func (e *ZooKeeperEnsembleServers) Leader(except ...int) int {
@@ -80,7 +84,7 @@ func (e *ZooKeeperEnsembleServers) Leader(except ...int) int {
 	for _, i := range except {
 		skip[i] = true
 	}
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(electionLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		for i, z := range e.Servers {
 			if skip[i] {
 				continue
@@ -107,22 +111,26 @@ func (e *ZooKeeperEnsembleServers) Whole() bool {
 	return modes["leader"] == 1 && modes["follower"] == len(e.Servers)-1
 }
 
-// Followers returns the indexes of the servers that follow.
+// Followers waits until at least one of the servers follows, and returns the indexes of all that do.
 func (e *ZooKeeperEnsembleServers) Followers() []int {
 	e.t.Helper()
-	var all []int
 	var errs []error
-	for i, z := range e.Servers {
-		mode, err := z.mode()
-		if err == nil && mode == "follower" {
-			all = append(all, i)
+	for end := time.Now().Add(electionLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var all []int
+		errs = nil
+		for i, z := range e.Servers {
+			mode, err := z.mode()
+			if err == nil && mode == "follower" {
+				all = append(all, i)
+			}
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
+		if len(all) > 0 {
+			return all
+		}
 	}
-	if len(all) == 0 {
-		e.t.Fatalf("none of the servers follows: %v", errors.Join(errs...))
-	}
-	return all
+	e.t.Fatalf("none of the servers follows: %v", errors.Join(errs...))
+	return nil
 }
 
 // Isolate cuts server i, a follower, off from any leader, silently; its clients reach it.

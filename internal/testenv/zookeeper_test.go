@@ -39,12 +39,14 @@ func TestZooKeeperTLS(t *testing.T) {
 }
 
 func TestZooKeeperEnsemble(t *testing.T) {
-	e := ZooKeeperEnsemble(t, 3)
+	e := ZooKeeperEnsemble(t, 3, "syncLimit=40") // 4 s
+	eventually(t, "all servers serve", e.Whole)
 	leader := e.Leader()
-	if f := e.Followers(); len(f) != 2 || f[0] == leader || f[1] == leader {
+	f := e.Followers()
+	if len(f) != 2 || f[0] == leader || f[1] == leader {
 		t.Fatalf("leader %d, followers %v", leader, f)
 	}
-	follower := e.Followers()[0]
+	follower := f[0]
 	e.Isolate(follower)
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := e.Servers[follower].mode(); err != nil {
