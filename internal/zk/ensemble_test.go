@@ -11,7 +11,7 @@ import (
 
 // A session moves to another server in time, with its nodes and watches.
 func TestServerChange(t *testing.T) {
-	e := testenv.ZooKeeperEnsemble(t, 3, longSessions)
+	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=100", longSessions) // 10 s
 	for _, c := range []struct {
 		name    string
 		leader  bool
@@ -22,8 +22,8 @@ func TestServerChange(t *testing.T) {
 		{"a follower is frozen", false, (*testenv.ZooKeeperServer).Pause, (*testenv.ZooKeeperServer).Continue},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			leader := e.Leader()
-			victim := leader
+			until(t, "all servers serve", e.Whole)
+			victim := e.Leader()
 			if !c.leader {
 				victim = e.Followers()[0]
 			}
@@ -37,7 +37,9 @@ func TestServerChange(t *testing.T) {
 					others, addrs = append(others, p), append(addrs, p.Addr)
 				}
 			}
-			s := dial(t, on(addrs...))
+			cfg := on(addrs...)
+			cfg.Timeout = 20 * time.Second // it notices a silent server after 5 s
+			s := dial(t, cfg)
 			for _, p := range others {
 				p.Heal()
 			}
@@ -71,13 +73,13 @@ func TestServerChange(t *testing.T) {
 // A follower that is cut off from the leader still answers reads. The session must not take these
 // answers as a proof: the leader lets the session expire.
 func TestFollowerWithoutLeader(t *testing.T) {
-	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40", longSessions) // 4 s
-	e.Leader()
+	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=120", longSessions) // 12 s
+	until(t, "all servers serve", e.Whole)
 	follower := e.Followers()[0]
-	holder := dial(t, shortSession(e.Servers[follower].Addr))
 	other := dial(t, on(e.Servers[e.Leader()].Addr))
+	holder := dial(t, soon(e.Servers[follower].Addr))
 	create(t, holder, "/held", zk.Ephemeral)
-	reader := dial(t, shortSession(e.Servers[follower].Addr)) // shows that the follower answers
+	reader := dial(t, soon(e.Servers[follower].Addr)) // shows that the follower answers
 	if !exists(t, reader, "/held") {
 		t.Fatal("not created")
 	}
@@ -108,7 +110,7 @@ func TestPartition(t *testing.T) {
 	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
 	other := dial(t, on(server.Addr))
-	s := dial(t, on(proxy.Addr))
+	s := dial(t, soon(proxy.Addr))
 	create(t, s, "/held", zk.Ephemeral)
 
 	for range 2 { // repaired in time

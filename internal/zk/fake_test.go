@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -70,7 +71,9 @@ func (f *fake) session(t *testing.T) *Session {
 }
 
 // A server of release 3.4 knows neither create2 nor containers, nor later requests.
-func TestOldServer(t *testing.T) {
+func TestOldServer(t *testing.T) { synctest.Test(t, oldServer) }
+
+func oldServer(t *testing.T) {
 	f := &fake{answer: func(op opcode, d *decoder, e *encoder) Code {
 		switch op {
 		case opCreate:
@@ -104,7 +107,9 @@ func TestOldServer(t *testing.T) {
 }
 
 // The session gives up a connection with an answer to no request.
-func TestAnswerOutOfOrder(t *testing.T) {
+func TestAnswerOutOfOrder(t *testing.T) { synctest.Test(t, answerOutOfOrder) }
+
+func answerOutOfOrder(t *testing.T) {
 	f := &fake{answer: func(opcode, *decoder, *encoder) Code { return 0 }}
 	s := f.session(t)
 	f.wrong.Store(true)
@@ -117,7 +122,9 @@ func TestAnswerOutOfOrder(t *testing.T) {
 }
 
 // A refusal that concerns the server or the session proves nothing.
-func TestRefusalIsNoProof(t *testing.T) {
+func TestRefusalIsNoProof(t *testing.T) { synctest.Test(t, refusalIsNoProof) }
+
+func refusalIsNoProof(t *testing.T) {
 	var code atomic.Int32
 	f := &fake{answer: func(op opcode, _ *decoder, _ *encoder) Code {
 		if op == opCloseSession {

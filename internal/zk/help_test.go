@@ -35,15 +35,16 @@ func dial(t *testing.T, cfg zk.Config) *zk.Session {
 	return s
 }
 
-// on returns the Config of a session that must not expire, and that notices within seconds that its
-// server is silent.
+// on returns the Config of a session that must not expire, and whose calls may take long: a server may
+// stand still for seconds.
 func on(addr ...string) zk.Config {
-	return zk.Config{Servers: addr, Timeout: 8 * time.Second}
+	return zk.Config{Servers: addr, Timeout: time.Minute}
 }
 
-// shortSession returns the Config of a session that must expire soon.
-func shortSession(addr ...string) zk.Config {
-	return zk.Config{Servers: addr, Timeout: 2 * time.Second}
+// soon returns the Config of a session that notices within seconds that its server is silent, and
+// expires soon after.
+func soon(addr ...string) zk.Config {
+	return zk.Config{Servers: addr, Timeout: 10 * time.Second}
 }
 
 // within returns a context of the test that ends before the test times out.
@@ -82,18 +83,21 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// exists reports whether s sees a node, after a sync.
+// exists reports whether s sees a node, after a sync. It asks again when its connection breaks.
 func exists(t *testing.T, s *zk.Session, path string) bool {
 	t.Helper()
-	ctx := within(t)
-	if err := s.Sync(ctx, path); err != nil {
-		t.Fatal(err)
+	for ctx := within(t); ; time.Sleep(2 * time.Millisecond) {
+		err := s.Sync(ctx, path)
+		if err == nil {
+			_, err = s.Exists(ctx, path)
+		}
+		switch {
+		case err == nil || errors.Is(err, zk.ErrNoNode):
+			return err == nil
+		case !errors.Is(err, zk.ErrConnectionLoss) || isLost(s) || ctx.Err() != nil:
+			t.Fatal(err)
+		}
 	}
-	_, err := s.Exists(ctx, path)
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		t.Fatal(err)
-	}
-	return err == nil
 }
 
 func isLost(s *zk.Session) bool {

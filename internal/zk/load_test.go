@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/internal/zk"
@@ -13,9 +12,7 @@ import (
 
 func TestManyCallsInFlight(t *testing.T) {
 	server := testenv.ZooKeeper(t, longSessions)
-	cfg := on(server.Addr)
-	cfg.Timeout = time.Minute // a thousand calls keep a busy machine busy for seconds
-	s := dial(t, cfg)
+	s := dial(t, on(server.Addr))
 	ctx := within(t)
 	create(t, s, "/many", zk.Persistent)
 	const n = 1000

@@ -74,9 +74,9 @@ func TestSessionEnds(t *testing.T) {
 
 	t.Run("idle", func(t *testing.T) {
 		cfg := on(server.Addr)
-		cfg.Timeout = 4 * time.Second
+		cfg.Timeout = 8 * time.Second
 		s := dial(t, cfg)
-		timer := time.NewTimer(6 * time.Second)
+		timer := time.NewTimer(cfg.Timeout + time.Second)
 		defer timer.Stop()
 		select {
 		case <-s.Lost():
@@ -95,13 +95,13 @@ func TestRequestIsBoundToItsSession(t *testing.T) {
 	proxy := testenv.Proxy(t, server.Addr)
 	other := dial(t, on(server.Addr))
 	cfg := on(proxy.Addr)
-	cfg.Timeout = 4 * time.Second // a shorter session ends on a busy machine
 	a := dial(t, cfg)
 	create(t, a, "/lock", zk.Ephemeral)
 	proxy.Refuse()
 	until(t, "disconnected", func() bool { return !a.Connected() })
 	deleted := make(chan error, 1)
 	go func() { deleted <- a.Delete(within(t), "/lock", zk.AnyVersion) }()
+	server.Expire(a.ID(), a.Password())
 	until(t, "the lock is free", func() bool { return !exists(t, other, "/lock") })
 	create(t, other, "/lock", zk.Ephemeral)
 	proxy.Heal()
@@ -195,15 +195,19 @@ func TestContextEnds(t *testing.T) {
 	})
 	t.Run("sent, not answered", func(t *testing.T) {
 		proxy := testenv.Proxy(t, server.Addr)
-		s := dial(t, on(proxy.Addr))
-		want(t, "sync", s.Sync(within(t), "/"), nil)
-		proxy.Hole()
-		ctx, cancel := contextOf(t, short)
-		defer cancel()
+		s, other := dial(t, on(proxy.Addr)), dial(t, on(server.Addr))
+		create(t, s, "/x", zk.Ephemeral)
+		deliver := proxy.HoldReplies()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		deleted := make(chan error, 1)
+		go func() { deleted <- s.Delete(ctx, "/x", 0) }()
+		until(t, "the server has the request", func() bool { return !exists(t, other, "/x") })
 		began := time.Now()
-		prompt(t, "a call without an answer", s.Delete(ctx, "/x", 0), began, zk.ErrConnectionLoss)
-		proxy.Heal()
-		until(t, "the session continues", func() bool { return s.Sync(within(t), "/") == nil })
+		cancel(context.DeadlineExceeded)
+		prompt(t, "a call without an answer", <-deleted, began, zk.ErrConnectionLoss)
+		deliver()
+		want(t, "the session continues", s.Sync(within(t), "/"), nil)
 	})
 	t.Run("not connected", func(t *testing.T) {
 		proxy := testenv.Proxy(t, server.Addr)
@@ -221,7 +225,7 @@ func TestContextEnds(t *testing.T) {
 	})
 	t.Run("reconnecting to a server that never answers", func(t *testing.T) {
 		proxy := testenv.Proxy(t, server.Addr)
-		s := dial(t, on(proxy.Addr))
+		s := dial(t, soon(proxy.Addr))
 		proxy.Hole()
 		until(t, "disconnected", func() bool { return !s.Connected() })
 		ctx, cancel := contextOf(t, short)

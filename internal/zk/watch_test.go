@@ -1,10 +1,10 @@
 package zk_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/internal/zk"
@@ -164,15 +164,26 @@ func TestWatches(t *testing.T) {
 
 		proxy := testenv.Proxy(t, server.Addr)
 		slow := dial(t, on(proxy.Addr))
-		proxy.Delay(50 * time.Millisecond)
-		short, cancel := contextOf(t, 30*time.Millisecond)
-		defer cancel()
-		_, _, w, err := slow.GetW(short, "/want", newRecorder().f)
-		want(t, "a call that was given up", err, zk.ErrConnectionLoss)
-		if w != nil {
+		deliver := proxy.HoldReplies()
+		call, giveUp := context.WithCancel(ctx)
+		defer giveUp()
+		type result struct {
+			w   *zk.Watch
+			err error
+		}
+		given := make(chan result, 1)
+		go func() {
+			_, _, w, err := slow.GetW(call, "/want", newRecorder().f)
+			given <- result{w, err}
+		}()
+		until(t, "the server has the request", func() bool { return watchCount(t, server) != before })
+		giveUp()
+		got := <-given
+		want(t, "a call that was given up", got.err, zk.ErrConnectionLoss)
+		if got.w != nil {
 			t.Error("a call that was given up has a watch")
 		}
-		proxy.Delay(0)
+		deliver()
 		want(t, "sync", slow.Sync(ctx, "/"), nil)
 		want(t, "sync", slow.Sync(ctx, "/"), nil) // the request caused by the first answer is done
 		if n := watchCount(t, server); n != before {
