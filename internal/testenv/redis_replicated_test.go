@@ -7,10 +7,16 @@ import (
 	"time"
 )
 
+// A server that stands still for less than these must not be replaced: these tests name the first
+// primary.
+const sentinelPatience = 5 * time.Second
+
+var clusterPatience = []string{"--cluster-node-timeout", "3000"}
+
 func TestRedisSentinel(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	s := RedisSentinel(t, SentinelSetup{})
+	s := RedisSentinel(t, SentinelSetup{Down: sentinelPatience})
 	t.Logf("started in %v", time.Since(start))
 	old := s.Primary()
 	if old != 0 {
@@ -35,7 +41,7 @@ func TestRedisSentinel(t *testing.T) {
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	c := RedisCluster(t, ClusterSetup{})
+	c := RedisCluster(t, ClusterSetup{Args: clusterPatience})
 	t.Logf("started in %v", time.Since(start))
 	old := c.Owner("a", 0)
 	other := (old + 1) % 3
@@ -67,7 +73,7 @@ func TestRedisCluster(t *testing.T) {
 // A primary that is cut off still serves its clients, and follows the next one when it is joined.
 func TestRedisSentinelSplit(t *testing.T) {
 	t.Parallel()
-	s := RedisSentinel(t, SentinelSetup{Links: true})
+	s := RedisSentinel(t, SentinelSetup{Links: true, Down: sentinelPatience})
 	old := s.Primary()
 	s.Split(old)
 	now := s.Promoted(old)
@@ -89,7 +95,7 @@ func TestRedisSentinelSplit(t *testing.T) {
 
 func TestRedisClusterSplit(t *testing.T) {
 	t.Parallel()
-	c := RedisCluster(t, ClusterSetup{Links: true})
+	c := RedisCluster(t, ClusterSetup{Links: true, Args: clusterPatience})
 	old := c.Owner("a", 0)
 	other := (old + 1) % 3
 	c.Split(old)
@@ -117,7 +123,7 @@ func TestRedisReplicatedTLS(t *testing.T) {
 	if got := RedisCluster(t, ClusterSetup{TLS: true}).Servers[0].Do("PING"); got != "+PONG" {
 		t.Error(got)
 	}
-	if s := RedisSentinel(t, SentinelSetup{TLS: true}); s.Primary() != 0 {
+	if s := RedisSentinel(t, SentinelSetup{TLS: true, Down: sentinelPatience}); s.Primary() != 0 {
 		t.Error("no primary")
 	}
 }
