@@ -81,6 +81,7 @@ func backend(t testing.TB, cfg zklock.Config) *zklock.Backend {
 	t.Helper()
 	b, err := zklock.New(cfg)
 	must(t, "New", err)
+	zklock.Patient(b)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
 }

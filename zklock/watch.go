@@ -19,9 +19,9 @@ var _ driver.Watcher = (*Backend)(nil)
 func (b *Backend) Watch(ctx context.Context, prefix string, changed func(name string)) error {
 	call, stop := watchers.Until(changed)
 	defer stop()
-	limited, cancel := context.WithTimeout(ctx, operatorTimeout)
+	limited, cancel := context.WithTimeout(ctx, b.idle)
 	defer cancel()
-	l, err := b.dial(limited, operatorTimeout)
+	l, err := b.dial(limited, b.idle)
 	if err != nil {
 		return err
 	}

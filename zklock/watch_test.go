@@ -16,7 +16,7 @@ import (
 func TestWatchedNames(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
-	p := newPeer(t, cfg)
+	p := newPeerFor(t, cfg, 3*time.Minute) // nobody renews the markers
 	ctx, cancel := context.WithCancel(within(t))
 	hints, ended := make(chan string, 10_000), make(chan error, 1)
 	watching := backend(t, cfg)
@@ -30,7 +30,9 @@ func TestWatchedNames(t *testing.T) {
 					return others
 				}
 				others = append(others, name)
-			case <-time.After(30 * time.Second):
+			case err := <-ended:
+				t.Fatalf("no hint %q: the watch has ended: %v", want, err)
+			case <-time.After(limit):
 				t.Fatalf("no hint %q", want)
 			}
 		}

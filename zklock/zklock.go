@@ -84,7 +84,8 @@ type Backend struct {
 	cfg  zk.Config
 	root string // "" is the top
 	want time.Duration
-	acl  []zk.ACL // of nodes that every client may change
+	idle time.Duration // the timeout of a session that holds nothing
+	acl  []zk.ACL      // of nodes that every client may change
 
 	readers []zk.ACL // who may read a contender's node, which only its session may change
 	mode    Protocol
@@ -102,7 +103,7 @@ var _ driver.Backend = (*Backend)(nil)
 // and says what is wrong with cfg.
 func New(cfg Config) (*Backend, error) {
 	b := &Backend{
-		want: cfg.Session, mode: cfg.Protocol,
+		want: cfg.Session, idle: operatorTimeout, mode: cfg.Protocol,
 		cfg: zk.Config{Servers: cfg.Servers, TLS: cfg.TLS, Dialer: cfg.Dialer, Timeout: cfg.Session, MaxPacket: maxAnswer},
 		acl: zk.WorldACL(zk.PermAll), readers: zk.WorldACL(zk.PermRead),
 	}
@@ -254,9 +255,9 @@ func (b *Backend) operator(ctx context.Context) (*link, error) {
 	if l != nil && l.Err() == nil {
 		return l, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, operatorTimeout) // the servers may never answer
+	limited, cancel := context.WithTimeout(ctx, b.idle) // the servers may never answer
 	defer cancel()
-	fresh, err := b.dial(limited, operatorTimeout)
+	fresh, err := b.dial(limited, b.idle)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +274,7 @@ func (b *Backend) operator(ctx context.Context) (*link, error) {
 	return fresh, nil
 }
 
-// operatorTimeout is the timeout of a session that holds nothing.
+// operatorTimeout is Backend.idle, except in tests.
 const operatorTimeout = 10 * time.Second
 
 // closeUnused ends a session that holds nothing.
