@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
-	"github.com/holdfast-lock/holdfast/zklock"
 )
 
 // networkFaults are a network that loses requests, and one that loses answers.
@@ -21,6 +20,10 @@ var networkFaults = []struct {
 	{"answer lost", true, (*testenv.TCPProxy).DropReplies},
 }
 
+// spoil calls f in a disturbed network, then repeats it until a server answers. If requests arrive, it
+// first waits for acted.
+type spoil func(f func(context.Context) error, acted ...func() bool) error
+
 // A request without an answer is repeated until a server answers. Whether or not the first one
 // arrived, the outcome is that of one request.
 func TestLostAnswers(t *testing.T) {
@@ -29,9 +32,9 @@ func TestLostAnswers(t *testing.T) {
 	z := newTree(t, server.Addr)
 	for _, c := range []struct {
 		name string
-		run  func(t *testing.T, a, b *peer, spoiled func(f func(context.Context) error) error, arrives bool)
+		run  func(t *testing.T, a, b *peer, spoiled spoil, arrives bool)
 	}{
-		{"create", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
+		{"create", func(t *testing.T, a, b *peer, spoiled spoil, _ bool) {
 			r := a.req("n/create")
 			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
 			h := a.get(r)
@@ -40,7 +43,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			a.release(h)
 		}},
-		{"create given up", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
+		{"create given up", func(t *testing.T, a, b *peer, spoiled spoil, _ bool) {
 			r := a.req("n/create")
 			_ = spoiled(func(ctx context.Context) error {
 				_, err := a.Acquire(ctx, r)
@@ -49,7 +52,7 @@ func TestLostAnswers(t *testing.T) {
 			must(t, "Cancel", answered(t, func(ctx context.Context) error { return a.Cancel(ctx, r.Name, r.ID) }))
 			b.release(b.get(once(b.req(r.Name))))
 		}},
-		{"permits", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
+		{"permits", func(t *testing.T, a, b *peer, spoiled spoil, _ bool) {
 			r := a.permits("n/permits", 2, 3)
 			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
 			h := a.get(r)
@@ -61,9 +64,10 @@ func TestLostAnswers(t *testing.T) {
 			}
 			b.release(b.get(once(b.permits(r.Name, 3, 3))))
 		}},
-		{"release", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, arrives bool) {
+		{"release", func(t *testing.T, a, b *peer, spoiled spoil, arrives bool) {
 			h := a.get(a.req("n/release"))
-			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, 0) },
+				func() bool { return b.inspect(h.Name).Kind == driver.Unused })
 			if arrives {
 				wants(t, "Release of a released grant", err, driver.ErrGone)
 			} else {
@@ -71,7 +75,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			b.release(b.get(once(b.req(h.Name)))) // at once, not after the grant has expired
 		}},
-		{"downgrade", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
+		{"downgrade", func(t *testing.T, a, b *peer, spoiled spoil, _ bool) {
 			h := a.get(a.req("n/downgrade"))
 			wants(t, "Downgrade", spoiled(func(ctx context.Context) error { return a.Downgrade(ctx, h) }), nil)
 			if ch := a.renew(h); ch.State != 0 {
@@ -81,7 +85,7 @@ func TestLostAnswers(t *testing.T) {
 			b.release(b.get(once(b.shared(h.Name))))
 			a.release(h)
 		}},
-		{"renewal in doubt", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, arrives bool) {
+		{"renewal in doubt", func(t *testing.T, a, b *peer, spoiled spoil, arrives bool) {
 			h := a.get(a.req("n/renew"))
 			var gone bool
 			err := spoiled(func(ctx context.Context) error {
@@ -98,7 +102,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			_ = a.Release(within(t), h, 0)
 		}},
-		{"mark", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
+		{"mark", func(t *testing.T, a, b *peer, spoiled spoil, _ bool) {
 			r := a.req("n/mark")
 			r.MinHold = time.Hour
 			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
@@ -109,9 +113,12 @@ func TestLostAnswers(t *testing.T) {
 			}
 			must(t, "Break", b.Break(within(t), h.Name, h.Token))
 		}},
-		{"release that keeps", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, arrives bool) {
+		{"release that keeps", func(t *testing.T, a, b *peer, spoiled spoil, arrives bool) {
 			h := a.get(a.req("n/keep"))
-			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, time.Hour) })
+			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, time.Hour) }, func() bool {
+				rec := b.inspect(h.Name)
+				return len(rec.Holders) == 1 && rec.Holders[0].Kept
+			})
 			if arrives != errors.Is(err, driver.ErrGone) || !arrives && err != nil {
 				t.Errorf("Release: %v", err)
 			}
@@ -121,7 +128,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			must(t, "Break", b.Break(within(t), h.Name, rec.Holders[0].Token))
 		}},
-		{"adoption", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
+		{"adoption", func(t *testing.T, a, b *peer, spoiled spoil, _ bool) {
 			h := b.get(b.req("n/adopt"))
 			id := a.req("x").ID
 			must(t, "Adopt", spoiled(func(ctx context.Context) error { return a.Adopt(ctx, h, id, "") }))
@@ -131,7 +138,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			a.release(mine)
 		}},
-		{"countdown", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
+		{"countdown", func(t *testing.T, a, b *peer, spoiled spoil, _ bool) {
 			_, err := b.SetCount(within(t), "n/count", 2)
 			must(t, "SetCount", err)
 			var left int64
@@ -150,9 +157,12 @@ func TestLostAnswers(t *testing.T) {
 				proxy := testenv.Proxy(t, server.Addr)
 				a, b := newPeer(t, through(cfg, proxy)), newPeer(t, cfg)
 				a.release(a.get(a.req("n/known"))) // the folders exist, and the connection works
-				c.run(t, a, b, func(f func(context.Context) error) error {
+				c.run(t, a, b, func(f func(context.Context) error, acted ...func() bool) error {
 					tr.begin(proxy)
-					fails(t, c.name, f)
+					until(t, "the request has acted", func() bool { // a slow server has it later
+						fails(t, c.name, f)
+						return !tr.arrives || len(acted) == 0 || acted[0]()
+					})
 					proxy.Heal()
 					return answered(t, f)
 				}, tr.arrives)
@@ -168,8 +178,8 @@ func TestReleaseAnswerLostWithItsSession(t *testing.T) {
 	t.Parallel()
 	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
-	a, b := newPeerFor(t, zklock.Config{Servers: []string{proxy.Addr}}, 2*time.Second), newPeer(t,
-		zklock.Config{Servers: []string{server.Addr}})
+	b := newPeer(t, on(server.Addr))
+	a := newPeerFor(t, on(proxy.Addr), 8*time.Second)
 	h := a.get(a.req("x"))
 	proxy.DropReplies()
 	if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrGone) {
