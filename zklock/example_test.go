@@ -17,7 +17,7 @@ func Example() {
 	store, err := zklock.New(zklock.Config{
 		Servers: zooKeepers(), // []string{"zk1", "zk2", "zk3"}
 		Root:    "/shop",
-		Session: 10 * time.Second,
+		Session: 30 * time.Second,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -51,7 +51,7 @@ func Example() {
 	fmt.Println("released:", lease.Release())
 	// Output:
 	// the token is a transaction of ZooKeeper: true
-	// the lease is trusted for 6s
+	// the lease is trusted for 18s
 	// the holder is billing
 	// released: <nil>
 }

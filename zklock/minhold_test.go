@@ -50,7 +50,7 @@ func TestMinHoldPastDeath(t *testing.T) {
 			server, cfg := common(t)
 			z := newTree(t, server.Addr)
 			a, b, w := newPeer(t, cfg), newPeer(t, cfg), newPeer(t, cfg)
-			const hold = 8 * time.Second // the test inspects the name within it
+			const hold = 12 * time.Second // the test inspects the name within it
 			r := c.newRequest(a)
 			r.MinHold = hold
 			if r.ReadWrite {
@@ -61,13 +61,12 @@ func TestMinHoldPastDeath(t *testing.T) {
 			wr := c.newRequest(w)
 			reply := w.refused(wr)
 			server.Expire(zklock.Credentials(a.Session))
+			var rec driver.Record
 			until(t, "its nodes are gone", func() bool {
-				rec := b.inspect(h.Name)
-				return len(rec.Holders) == 1 &&
-					rec.Holders[0].Kept
+				rec = b.inspect(h.Name)
+				return len(rec.Holders) == 1 && rec.Holders[0].Kept
 			})
-			if rec := b.inspect(h.Name); rec.Holders[0].Left <= 0 || rec.Holders[0].Left > hold ||
-				rec.Holders[0].Token != h.Token {
+			if kept := rec.Holders[0]; kept.Left <= 0 || kept.Left > hold || kept.Token != h.Token {
 				t.Errorf("%+v", rec.Holders)
 			}
 			g := w.woken(wr, reply)

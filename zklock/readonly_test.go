@@ -17,7 +17,8 @@ import (
 func TestReadOnlyMode(t *testing.T) {
 	t.Parallel()
 	e := testenv.ZooKeeperEnsemble(t, 3, "-Dreadonlymode.enabled=true", longSessions)
-	holder, waiter := newPeerFor(t, on(e.Addrs()...), time.Minute), newPeerFor(t, on(e.Addrs()...), time.Minute)
+	const ttl = 3 * time.Minute // two servers start within it
+	holder, waiter := newPeerFor(t, on(e.Addrs()...), ttl), newPeerFor(t, on(e.Addrs()...), ttl)
 	h := holder.get(holder.req("x"))
 	w := waiter.req("x")
 	reply := waiter.refused(w)

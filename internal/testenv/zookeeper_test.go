@@ -10,9 +10,10 @@ func TestZooKeeper(t *testing.T) {
 	z := ZooKeeper(t)
 	for _, graceful := range []bool{true, false} {
 		z.Restart(graceful)
-		if mode, err := z.mode(); mode != "standalone" {
-			t.Fatalf("after a restart (graceful: %v): %q, %v", graceful, mode, err)
-		}
+		eventually(t, "the server serves after a restart", func() bool {
+			mode, err := z.mode()
+			return err == nil && mode == "standalone"
+		})
 	}
 	z.Pause()
 	if reply, err := z.Word("srvr"); !timeout(err) {
