@@ -48,7 +48,8 @@ func TestStoppedForLong(t *testing.T) {
 	stopped := func(what string) {
 		t.Helper()
 		var ws syscall.WaitStatus
-		if n, err := syscall.Wait4(pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil); n != 0 || err != nil {
+		pid, err := syscall.Wait4(sleep.Process.Pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil)
+		if pid != 0 || err != nil {
 			t.Fatalf("%s: %v, %v; want no change", what, ws, err)
 		}
 	}
