@@ -117,6 +117,7 @@ func testReadOnly(t *testing.T, server *testenv.PostgresServer) {
 
 // An application that uses up its pool loses no lease, and can release its locks.
 func testExhaustedPool(t *testing.T, server *testenv.PostgresServer) {
+	admin := pool(t, server.DSN("postgres"))
 	for _, kind := range []string{"pgx", "foreign"} {
 		for _, size := range []int{3, 5} {
 			t.Run(fmt.Sprint(kind, size), func(t *testing.T) {
@@ -137,7 +138,7 @@ func testExhaustedPool(t *testing.T, server *testenv.PostgresServer) {
 					}
 					defer func() { _ = c.Close() }()
 				}
-				c := clientOn(t, b, 2*time.Second)
+				c := clientOn(t, b, 6*time.Second)
 				if why := b.Polling(); (why == "") != (kind == "pgx") || kind == "foreign" && !strings.Contains(why, "pgx") {
 					t.Errorf("%s: polling: %q", name, why)
 				}
@@ -160,8 +161,12 @@ func testExhaustedPool(t *testing.T, server *testenv.PostgresServer) {
 				if len(taken) == 0 {
 					t.Fatalf("%s: nothing was left for the application", name)
 				}
-				time.Sleep(6 * time.Second) // three TTLs
-				for _, l := range []*holdfast.Lease{m, s} {
+				written := func(row string) int64 {
+					return value[int64](t, admin, "SELECT ver FROM hf_lock WHERE name = $1", []byte(name+row))
+				}
+				for row, l := range map[string]*holdfast.Lease{"/m": m, "/s": s} {
+					first := written(row)
+					until(t, "the lease is renewed twice", func() bool { return written(row) >= first+2 || l.Err() != nil })
 					if err := l.Err(); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
