@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -104,19 +105,37 @@ func (b *bell) lock(ctx context.Context) error {
 
 func (b *bell) unlock() string { return "DO RELEASE_LOCK('hf_" + b.cfg.Server + "')" }
 
-// try wakes c once, from another connection, and returns why that failed. It kills only a statement
-// that it has found in the process list, since a proxy may use other connection IDs.
+// try wakes c once, from another connection, and returns why that failed. That is final for this Server,
+// so try repeats an attempt that proves nothing.
 func (b *bell) try(ctx context.Context, c *sql.Conn) error {
+	for left := 4; ; left-- {
+		unsure, err := b.tryOnce(ctx, c)
+		if err == nil || !unsure || left == 0 || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// tryOnce is one attempt. unsure reports that a failure proves nothing: the process or the server stood
+// still, or the lock was lost with the reserved connection. It kills only a statement that it has found in
+// the process list, since a proxy may use other connection IDs.
+func (b *bell) tryOnce(ctx context.Context, c *sql.Conn) (unsure bool, err error) {
 	const limit = 2 * time.Second
+	const enough = 20 // looks at the process list
 	ctx, cancel := context.WithTimeout(ctx, 4*limit)
 	defer cancel()
 	mark := "hf_" + strings.ToLower(rand.Text())
-	woken := make(chan error, 1)
 	var got sql.NullInt64
+	var slept error
+	ended := make(chan struct{})
 	began := time.Now()
-	go func() { woken <- c.QueryRowContext(ctx, "SELECT "+b.asleep(limit)+" AS "+mark).Scan(&got) }()
-	killed := b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
-		for time.Since(began) < limit/2 {
+	go func() {
+		defer close(ended)
+		slept = c.QueryRowContext(ctx, "SELECT "+b.asleep(limit)+" AS "+mark).Scan(&got)
+	}()
+	looks, found, late := 0, false, false
+	err = b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
+		for ; time.Since(began) < limit/2; looks++ {
 			var conn int64
 			rows, err := q.Query(ctx, "SELECT p.id FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id"+
 				" WHERE b.server = ? AND p.info LIKE '%GET_LOCK%"+mark+"'", b.cfg.Server)
@@ -130,27 +149,38 @@ func (b *bell) try(ctx context.Context, c *sql.Conn) error {
 				return err
 			}
 			if conn != 0 {
-				return kill(ctx, q, conn)
+				err := kill(ctx, q, conn)
+				found, late = true, time.Since(began) > limit*3/4
+				return err
 			}
-			time.Sleep(time.Millisecond) // the server has no event for the start of a statement
+			select {
+			case <-ended:
+				return nil
+			case <-time.After(time.Millisecond): // the server has no event for the start of a statement
+			}
 		}
-		return errors.New("the connection's ID is not in the server's process list: is there a proxy between?")
-	})
-	err := <-woken
-	if killed != nil {
-		return killed
-	}
-	switch {
-	case err != nil || !got.Valid:
-	case got.Int64 == 0:
-		return errors.New("the connection kept sleeping")
-	default:
-		return errors.New("the connections of the pool do not share locks: is there a proxy between?")
-	}
-	if answer(err) == queryInterrupted {
 		return nil
+	})
+	<-ended
+	switch {
+	case err != nil:
+		return false, err
+	case slept == nil && got.Int64 == 1: // perhaps the reserved connection was replaced
+		if _, err = c.ExecContext(ctx, b.unlock()); err == nil {
+			err = b.lock(ctx)
+		}
+		return err == nil, cmp.Or(err,
+			errors.New("the connections of the pool do not share locks: is there a proxy between?"))
+	case slept != nil && answer(slept) != queryInterrupted:
+		n := answer(slept)
+		return n == tookTooLong || n == tookTooLong8, slept
+	case !found:
+		return looks < enough,
+			errors.New("the connection's ID is not in the server's process list: is there a proxy between?")
+	case slept == nil && got.Valid:
+		return late, errors.New("the connection kept sleeping")
 	}
-	return err
+	return false, nil
 }
 
 func kill(ctx context.Context, q sqllock.Querier, conn int64) error {

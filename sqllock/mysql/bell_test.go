@@ -3,9 +3,12 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
@@ -38,7 +41,7 @@ func TestBellLooksBeforeItSleeps(t *testing.T) {
 	a.get(alone)
 	a.get(share)
 	a.get(permit)
-	if _, err := a.SetCount(a.ctx, "latch", 0); err != nil {
+	if err := testenv.Repeated(func() error { _, err := a.SetCount(a.ctx, "latch", 0); return err }); err != nil {
 		t.Fatal(err)
 	}
 	const never = patient / 2
@@ -96,6 +99,70 @@ func TestBellLooksBeforeItSleeps(t *testing.T) {
 			case <-time.After(never * 2 / 3):
 				t.Error("it sleeps, though a waiter has a grant")
 			}
+		})
+	}
+}
+
+// late is a querier that waits before it kills.
+type late struct {
+	querier
+	wait func()
+}
+
+func (q late) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	if strings.HasPrefix(text, "KILL") {
+		q.wait()
+	}
+	return q.querier.Exec(ctx, text, args...)
+}
+
+func (q late) Prepared() sqllock.Querier { return q }
+
+// A process that stands still while it opens its bell has a bell all the same.
+func TestBellOfALateProcess(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	for name, kills := range map[string]bool{"looks": false, "kills": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, db := mysql.Dialect(), pool(t, server.DSN("root", ""))
+			reserved, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = reserved.Close() }()
+			sleeps := func() bool {
+				return value[int](t, db, "SELECT COUNT(*) FROM information_schema.processlist"+
+					" WHERE state = 'User lock' AND LOCATE(?, info) > 0", "hf_"+name) > 0
+			}
+			var once sync.Once
+			standStill := func() { // until the statement has ended by itself
+				once.Do(func() {
+					eventually(t, "it sleeps", sleeps)
+					eventually(t, "it sleeps no more", func() bool { return !sleeps() })
+				})
+			}
+			calls := 0
+			b, reason, err := d.OpenBell(t.Context(), sqllock.BellConfig{
+				DB: db, Server: name, Sleep: time.Second,
+				Keep: func(ctx context.Context, f func(q sqllock.Querier, opened time.Time) error) error {
+					calls++ // the first takes the lock
+					if calls == 2 && !kills {
+						standStill()
+					}
+					q := late{querier{reserved, d}, func() {}}
+					if kills {
+						q.wait = standStill
+					}
+					return f(q, time.Unix(1, 0))
+				},
+				Heard: func(sqllock.Ring) {}, Look: func(context.Context) error { return nil },
+				Waiting: func() map[string]sqllock.Waiters { return nil },
+			})
+			if err != nil || b == nil {
+				t.Fatalf("OpenBell: %q, %v", reason, err)
+			}
+			_ = b.Close()
 		})
 	}
 }
