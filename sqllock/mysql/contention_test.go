@@ -82,7 +82,7 @@ func TestContention(t *testing.T) {
 						r.Mode = driver.Shared
 					}
 					r.Wait = rand.IntN(8) > 0
-					rep, err := c.Acquire(context.Background(), r)
+					rep, err := c.acquired(r)
 					if err != nil {
 						t.Errorf("Acquire: %v", err)
 						return
@@ -92,22 +92,22 @@ func TestContention(t *testing.T) {
 					case rep.Token == 0 && !r.Wait:
 						continue
 					case rep.Token == 0 && rand.IntN(8) == 0:
-						if err := c.Cancel(context.Background(), name, r.ID); err != nil {
+						if err := testenv.Repeated(func() error { return c.Cancel(c.ctx, name, r.ID) }); err != nil {
 							t.Errorf("Cancel: %v", err)
 						}
 						continue
 					case rep.Token == 0 && rand.IntN(8) == 0:
-						if _, err := c.Renew(context.Background(), []driver.Hold{hold(r, 0)}); err != nil {
+						if _, err := c.renewal(hold(r, 0)); err != nil {
 							t.Errorf("Renew of a place: %v", err)
 						}
 					}
 					h = c.served(r, rep)
 					x.visit(t, r, h.Token)
 					grants.Add(1)
-					if changes, err := c.Renew(context.Background(), []driver.Hold{h}); err != nil || len(changes) > 0 {
+					if changes, err := c.renewal(h); err != nil || len(changes) > 0 {
 						t.Errorf("Renew = %+v, %v", changes, err)
 					}
-					if err := c.Release(context.Background(), h, 0); err != nil {
+					if err := c.released(h); err != nil {
 						t.Errorf("Release: %v", err)
 					}
 				}

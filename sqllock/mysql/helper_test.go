@@ -122,10 +122,32 @@ func hold(r *driver.Request, token uint64) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: token}
 }
 
+// acquired is Acquire, again while it is not answered.
+func (c *client) acquired(r *driver.Request) (rep driver.Reply, err error) {
+	err = testenv.Repeated(func() (err error) { rep, err = c.Acquire(c.ctx, r); return err })
+	return rep, err
+}
+
+// renewal is Renew, again while it is not answered.
+func (c *client) renewal(h driver.Hold) (changes []driver.Change, err error) {
+	err = testenv.Repeated(func() (err error) { changes, err = c.Renew(c.ctx, []driver.Hold{h}); return err })
+	return changes, err
+}
+
+// released is Release, again while it is not answered. Then the grant may be gone.
+func (c *client) released(h driver.Hold) error {
+	asked := 0
+	err := testenv.Repeated(func() error { asked++; return c.Release(c.ctx, h, 0) })
+	if asked > 1 && over(err) {
+		return nil
+	}
+	return err
+}
+
 // ask is Acquire that must be answered.
 func (c *client) ask(r *driver.Request) driver.Reply {
 	c.t.Helper()
-	rep, err := c.Acquire(c.ctx, r)
+	rep, err := c.acquired(r)
 	if err != nil {
 		c.t.Fatalf("Acquire(%q): %v", r.Name, err)
 	}
@@ -154,14 +176,14 @@ func (c *client) refused(r *driver.Request) driver.Reply {
 
 func (c *client) release(h driver.Hold) {
 	c.t.Helper()
-	if err := c.Release(c.ctx, h, 0); err != nil {
+	if err := c.released(h); err != nil {
 		c.t.Fatalf("Release(%q): %v", h.Name, err)
 	}
 }
 
 func (c *client) renew(h driver.Hold) driver.Change {
 	c.t.Helper()
-	changes, err := c.Renew(c.ctx, []driver.Hold{h})
+	changes, err := c.renewal(h)
 	if err != nil {
 		c.t.Fatalf("Renew(%q): %v", h.Name, err)
 	}

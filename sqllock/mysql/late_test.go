@@ -209,14 +209,18 @@ func TestCutOffInATransaction(t *testing.T) {
 	proxy := testenv.Proxy(t, server.Addr)
 	cut := join(t, strings.Replace(server.DSN("root", ""), server.Addr, proxy.Addr, 1), time.Minute)
 	other := join(t, server.DSN("root", ""), time.Minute)
-	if _, err := cut.SetCount(t.Context(), "latch", 3); err != nil {
+	if err := testenv.Repeated(func() error { _, err := cut.SetCount(t.Context(), "latch", 3); return err }); err != nil {
 		t.Fatal(err)
 	}
 	count := func(by *client, id string, want int64) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patient)
 		defer cancel()
-		if left, err := by.CountDown(ctx, "latch", id); left != want || err != nil {
+		var left int64
+		if err := testenv.Repeated(func() (err error) {
+			left, err = by.CountDown(ctx, "latch", id)
+			return err
+		}); left != want || err != nil {
 			t.Errorf("CountDown: %d, %v; want %d", left, err, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // operations runs, between two processes, each event that can happen to a name, mostly with the
@@ -117,14 +118,18 @@ func others(t *testing.T, a, b *client, name func(string) string) {
 	rep = b.refused(wants)
 	a.release(two)
 	b.release(b.served(wants, rep))
-	if _, err := a.SetCount(a.ctx, name("latch"), 1); err != nil {
+	if err := testenv.Repeated(func() error { _, err := a.SetCount(a.ctx, name("latch"), 1); return err }); err != nil {
 		t.Fatalf("SetCount: %v", err)
 	}
+	var left int64
 	rep, err := b.Await(b.ctx, name("latch"), b.id+"-w")
 	if err != nil || rep.Token != 0 {
 		t.Fatalf("Await = %+v, %v", rep, err)
 	}
-	if left, err := a.CountDown(a.ctx, name("latch"), "one"); err != nil || left != 0 {
+	if err := testenv.Repeated(func() (err error) {
+		left, err = a.CountDown(a.ctx, name("latch"), "one")
+		return err
+	}); err != nil || left != 0 {
 		t.Errorf("CountDown = %d, %v", left, err)
 	}
 	select {

@@ -75,12 +75,15 @@ func testWhatWaitsForTheDisk(t *testing.T, server *testenv.PostgresServer) {
 			a.free(reader)
 			b.free(second)
 			run(t, admin, "DELETE FROM writes")
-			if _, err := a.SetCount(limited(t), name("l"), 2); err != nil {
+			if err := testenv.Repeated(func() error { _, err := a.SetCount(limited(t), name("l"), 2); return err }); err != nil {
 				t.Error(err)
 			}
 			written("a latch", name("l"), kept)
 			for _, id := range []string{"one", "two"} {
-				if _, err := a.CountDown(limited(t), name("l"), id); err != nil {
+				if err := testenv.Repeated(func() error {
+					_, err := a.CountDown(limited(t), name("l"), id)
+					return err
+				}); err != nil {
 					t.Error(err)
 				}
 				written("a count", name("l"), kept)

@@ -37,10 +37,10 @@ func testPreparedBefore(t *testing.T, server *testenv.PostgresServer) {
 			p.free(h)
 			p.free(p.woken(r, wake))
 			p.free(p.take(p.shared("y")))
-			if _, err := p.SetCount(limited(t), "z", 2); err != nil {
+			if err := testenv.Repeated(func() error { _, err := p.SetCount(limited(t), "z", 2); return err }); err != nil {
 				t.Errorf("%s: SetCount: %v", what, err)
 			}
-			if _, err := p.CountDown(limited(t), "z", "a"); err != nil {
+			if err := testenv.Repeated(func() error { _, err := p.CountDown(limited(t), "z", "a"); return err }); err != nil {
 				t.Errorf("%s: CountDown: %v", what, err)
 			}
 			if _, err := p.b.Inspect(limited(t), "x"); err != nil {

@@ -245,7 +245,10 @@ func testCutOffInATransaction(t *testing.T, server *testenv.PostgresServer) {
 			cut := join(t, through(t, server, proxy)+level, time.Minute)
 			other := join(t, server.DSN("postgres"), time.Minute)
 			held := cut.take(cut.mutex(what + "/held"))
-			if _, err := cut.SetCount(limited(t), what+"/latch", 2); err != nil {
+			if err := testenv.Repeated(func() error {
+				_, err := cut.SetCount(limited(t), what+"/latch", 2)
+				return err
+			}); err != nil {
 				t.Fatal(err)
 			}
 			ask, cancel := context.WithCancel(limited(t))
@@ -261,9 +264,13 @@ func testCutOffInATransaction(t *testing.T, server *testenv.PostgresServer) {
 			stuck(t, admin, 1)
 			proxy.Hole()
 			end() // now the cut-off client has the row
+			var left int64
 			if level != "" {
 				other.queue(other.mutex(locked))
-			} else if left, err := other.CountDown(limited(t), locked, "b"); left != 1 || err != nil {
+			} else if err := testenv.Repeated(func() (err error) {
+				left, err = other.CountDown(limited(t), locked, "b")
+				return err
+			}); left != 1 || err != nil {
 				t.Errorf("CountDown of 2: %d, %v; an uncommitted count does not count", left, err)
 			}
 			cancel()

@@ -107,7 +107,31 @@ func (f *front) server() *sqllock.Server {
 }
 
 func (f *front) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	return f.server().Open(ctx, cfg)
+	s, err := f.server().Open(ctx, cfg)
+	return repeating{s}, err
+}
+
+func (f *front) RemoveLatch(ctx context.Context, name string) error {
+	return repeated(ctx, func(ctx context.Context) error { return f.Server.RemoveLatch(ctx, name) })
+}
+
+// repeating repeats calls that use transactions.
+type repeating struct{ driver.Session }
+
+func (r repeating) SetCount(ctx context.Context, name string, n int64) (created bool, err error) {
+	err = repeated(ctx, func(ctx context.Context) (err error) {
+		created, err = r.Session.SetCount(ctx, name, n)
+		return err
+	})
+	return created, err
+}
+
+func (r repeating) CountDown(ctx context.Context, name, id string) (left int64, err error) {
+	err = repeated(ctx, func(ctx context.Context) (err error) {
+		left, err = r.Session.CountDown(ctx, name, id)
+		return err
+	})
+	return left, err
 }
 
 func (f *front) close() {
