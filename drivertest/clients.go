@@ -287,6 +287,7 @@ func (e *env) clientOn(conn Conn, cfg *holdfast.Config) *holdfast.Client {
 	}
 	c, err := holdfast.New(e.ctx, conn, cfg)
 	for retryable(err) && e.ctx.Err() == nil { // a busy machine may answer too late
+		time.Sleep(10 * time.Millisecond) // a server that refuses connections answers at once
 		c, err = holdfast.New(e.ctx, conn, cfg)
 	}
 	if err != nil {
