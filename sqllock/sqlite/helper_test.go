@@ -3,8 +3,11 @@ package sqlite
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -52,11 +55,26 @@ func openTest(t testing.TB, path string, cfg *Config) *Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
+		if err := closed(b); err != nil {
 			t.Error(err)
 		}
 	})
 	return b
+}
+
+// closed closes a Backend and its sessions. Its own Close gives all sessions a second, which a slow disk
+// may exceed.
+func closed(b *Backend) error {
+	b.mu.Lock()
+	sessions := slices.Collect(maps.Keys(b.open))
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var err error
+	for _, s := range sessions {
+		err = errors.Join(err, s.Close(ctx))
+	}
+	return errors.Join(err, b.Close())
 }
 
 func newID() string { return strings.ToLower(rand.Text()) }

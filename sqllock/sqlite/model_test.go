@@ -54,7 +54,7 @@ func sqliteModel(t *testing.T) func(*rapid.T) modeltest.Store {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := b.Close(); err != nil {
+			if err := closed(b); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -54,7 +54,7 @@ func TestSQLiteFolderTakenNextToTheFile(t *testing.T) {
 		if strings.HasPrefix(b.st.run, path) {
 			t.Errorf("%s: sockets in %s, which another user has made", name, b.st.run)
 		}
-		must(t, b.Close())
+		must(t, closed(b))
 	}
 }
 
@@ -136,7 +136,7 @@ func TestSQLiteFolderTaken(t *testing.T) {
 			must(t, p.in.Close())
 			for range p.out { // until it has ended
 			}
-			must(t, b.Close())
+			must(t, closed(b))
 			left, err := filepath.Glob(dir + "-*")
 			must(t, err)
 			if len(left) > 0 {

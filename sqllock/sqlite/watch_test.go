@@ -63,7 +63,7 @@ func TestWatchNamesTheRecord(t *testing.T) {
 	if err := <-ended; err == nil || len(hints) > 0 {
 		t.Errorf("Watch: %v; %d hints more", err, len(hints))
 	}
-	must(t, b.Close())
+	must(t, closed(b))
 	if err := b.Watch(t.Context(), "", func(string) {}); !driver.IsFinal(err) {
 		t.Errorf("Watch of a closed store: %v", err)
 	}
