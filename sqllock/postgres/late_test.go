@@ -225,7 +225,8 @@ func testRowHeldForLongerThanALease(t *testing.T, server *testenv.PostgresServer
 	stuck(t, admin, 1)
 	time.Sleep(2 * short)
 	end()
-	if a := <-done; a.err != nil {
+	// A statement that has waited for a second is given up, and the lease is not renewed then.
+	if a := <-done; a.err != nil && !errors.Is(a.err, driver.ErrUnavailable) {
 		t.Errorf("Renew: %v", a.err)
 	}
 	r := q.mutex("renewed")
