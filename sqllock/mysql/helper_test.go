@@ -95,6 +95,18 @@ func user(t testing.TB, db *sql.DB, ttl time.Duration) *holdfast.Client {
 	return c
 }
 
+// locks is Lock, again while it is not answered: an exchange of a short lease may take half a second.
+func locks(t testing.TB, c *holdfast.Client, name string) (lease *holdfast.Lease) {
+	t.Helper()
+	if err := testenv.Repeated(func() (err error) {
+		lease, err = c.Mutex(name).Lock(t.Context())
+		return err
+	}); err != nil {
+		t.Fatalf("Lock: %v", err)
+	}
+	return lease
+}
+
 // req returns an exclusive request that waits.
 func (c *client) req(name string) *driver.Request {
 	c.ids++

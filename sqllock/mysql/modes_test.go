@@ -201,7 +201,7 @@ func TestParameters(t *testing.T) {
 		"another time zone":  "time_zone='-11:30'",
 		"safe updates":       "sql_safe_updates=1",
 		"no literals alive":  "checkConnLiveness=false&maxAllowedPacket=0",
-		"statement limit":    "max_statement_time=0.2",
+		"statement limit":    "max_statement_time=0.9",
 		"together":           "clientFoundRows=true&interpolateParams=true&charset=latin1&tx_isolation='SERIALIZABLE'&sql_mode='SIMULTANEOUS_ASSIGNMENT,ANSI,NO_BACKSLASH_ESCAPES'",
 	} {
 		t.Run(name, func(t *testing.T) { operations(t, server.DSN("root", "")+"?"+dsnParams(params)) })
