@@ -98,7 +98,7 @@ func testErrors(t *testing.T, server *testenv.PostgresServer) {
 	p.free(p.take(p.mutex("errors")))
 	end := blocked(t, pool(t, server.DSN("postgres")), "errors")
 	defer end()
-	p = join(t, server.DSN("postgres")+"&statement_timeout=300", time.Minute)
+	p = join(t, server.DSN("postgres")+"&statement_timeout=900", time.Minute)
 	_, err := p.Acquire(limited(t), p.mutex("errors"))
 	want(t, err, driver.ErrUncertain, "timeout")
 	p = join(t, server.DSN("postgres")+"&lock_timeout=50", time.Minute)

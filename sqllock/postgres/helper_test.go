@@ -68,8 +68,9 @@ func session(t testing.TB, b *sqllock.Server, db *sql.DB, ttl time.Duration) *pa
 	p := &party{t: t, b: b, db: db, id: strings.ToLower(rand.Text())}
 	ctx := limited(t)
 	s, err := b.Open(ctx, driver.SessionConfig{ID: p.id, TTL: ttl})
-	for ; errors.Is(err, driver.ErrUnavailable) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-		s, err = b.Open(ctx, driver.SessionConfig{ID: p.id, TTL: ttl}) // the server was slow
+	for (errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain)) && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond) // the server was slow
+		s, err = b.Open(ctx, driver.SessionConfig{ID: p.id, TTL: ttl})
 	}
 	if err != nil {
 		t.Fatalf("Open: %v", err)
