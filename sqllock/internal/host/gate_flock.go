@@ -24,6 +24,7 @@ type Gate struct {
 type pending struct {
 	done   chan struct{}
 	wanted bool // false: drop the flock as soon as it is granted
+	closes bool // the gate was closed meanwhile, so drop the file
 }
 
 // OpenGate opens or creates the gate's file, with mode 0600.
@@ -81,6 +82,8 @@ func (g *Gate) wait(p *pending) {
 	switch {
 	case p.wanted: // also after an error: the gate is optional
 		close(p.done)
+	case p.closes:
+		_ = g.f.Close()
 	case err == nil:
 		_ = flock(g.f, unix.LOCK_UN)
 	}
@@ -89,5 +92,14 @@ func (g *Gate) wait(p *pending) {
 // Unlock lets the next process in.
 func (g *Gate) Unlock() { _ = flock(g.f, unix.LOCK_UN) }
 
-// Close closes the file. A call that still waits for the gate ends when the process inside ends.
-func (g *Gate) Close() error { return g.f.Close() }
+// Close closes the file. A call that still waits for the gate ends, and closes the file, when the process
+// inside ends.
+func (g *Gate) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pending != nil && !g.pending.wanted {
+		g.pending.closes = true
+		return nil
+	}
+	return g.f.Close()
+}
