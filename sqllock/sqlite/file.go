@@ -237,7 +237,11 @@ func (st *store) openFile() error {
 	if st.gate, err = host.OpenGate(st.path + "-gate"); err != nil {
 		return err
 	}
-	had := st.gate.Lock(context.Background(), busyLimit/2)
+	wait := busyLimit / 2
+	if missing { // another may be building it, with several syncs
+		wait = busyLimit
+	}
+	had := st.gate.Lock(context.Background(), wait)
 	if had {
 		defer st.gate.Unlock()
 	}
