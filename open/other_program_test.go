@@ -31,10 +31,10 @@ func TestOtherProgram(t *testing.T) {
 			scheme, _, _ := strings.Cut(url, ":")
 			t.Run(what+"/"+scheme, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				defer cancel()
-				s, err := Open(ctx, url)
+				s, err := Open(t.Context(), url)
 				if err == nil {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					defer cancel()
 					defer func() { _ = s.Close() }()
 					_, err = s.Open(ctx, driver.SessionConfig{ID: "s", TTL: 10 * time.Second})
 				}
