@@ -50,7 +50,7 @@ func TestPromotedReplica(t *testing.T) {
 		r, err := holder.Inspect(t.Context(), "x")
 		return err == nil && r.Waiting == 1
 	})
-	follows(t, primary, replica)
+	catchesUp(t, primary, replica)
 	replica.Exec("STOP SLAVE", "RESET SLAVE ALL")
 	if err := held.Release(); err == nil {
 		t.Error("the old primary has committed a release, and no replica has it")

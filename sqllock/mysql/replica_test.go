@@ -66,14 +66,21 @@ func isShort(t *testing.T, primary *testenv.MariaDBServer, holder, waiter *clien
 	}
 }
 
-// follows waits until the replica has caught up, and compares the locks.
-func follows(t *testing.T, primary, replica *testenv.MariaDBServer) {
+// catchesUp waits until the replica has what the primary has now.
+func catchesUp(t *testing.T, primary, replica *testenv.MariaDBServer) {
 	t.Helper()
 	p, r := pool(t, primary.DSN("root", "")), pool(t, replica.DSN("root", ""))
 	at := value[string](t, p, "SELECT @@gtid_binlog_pos")
 	if value[int](t, r, "SELECT MASTER_GTID_WAIT(?, 60)", at) != 0 {
 		t.Fatalf("the replica does not follow: %s", failure(t, r))
 	}
+}
+
+// follows waits until the replica has caught up, and compares the locks. Nobody may use them meanwhile.
+func follows(t *testing.T, primary, replica *testenv.MariaDBServer) {
+	t.Helper()
+	catchesUp(t, primary, replica)
+	p, r := pool(t, primary.DSN("root", "")), pool(t, replica.DSN("root", ""))
 	const all = "SELECT CONCAT(COUNT(*), ' rows, ', COALESCE(MD5(GROUP_CONCAT(CONCAT_WS(',', HEX(name), kind, lim, counter, token, ver, at, hid, hsession, " +
 		"since, expires, keep, busy, kept, info, waiting, due, HEX(line), HEX(more)) ORDER BY name)), '')) FROM hf_lock"
 	if want, got := value[string](t, p, all), value[string](t, r, all); got != want {
