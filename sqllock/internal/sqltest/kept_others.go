@@ -3,6 +3,7 @@ package sqltest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 // OthersWithLockedRows takes and releases a name while several callers each ask for a dozen others
 // with locked rows.
 func (x *Locked) OthersWithLockedRows(t *testing.T) {
-	const names, callers, enough = 12, 5, 8 * time.Second // enough for ten pairs of some milliseconds each
+	const names, callers, enough = 12, 5, 800 * time.Millisecond // a pair takes some milliseconds
 	c := x.client(t)
 	name := func(i int) string { return fmt.Sprintf("%s/%d", t.Name(), i) }
 	for i := range names {
@@ -48,8 +49,9 @@ func (x *Locked) OthersWithLockedRows(t *testing.T) {
 			t.Fatal("nothing waits for a row")
 		}
 	}
-	began := time.Now()
+	var took []time.Duration
 	for range 10 {
+		began := time.Now()
 		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		l, err := c.Mutex(t.Name() + "/free").Lock(short)
 		cancel()
@@ -59,9 +61,10 @@ func (x *Locked) OthersWithLockedRows(t *testing.T) {
 		if err := l.Release(); err != nil {
 			t.Errorf("Release of a name without a locked row: %v", err)
 		}
+		took = append(took, time.Since(began))
 	}
-	if d := time.Since(began); d > enough {
-		t.Errorf("a name without a locked row was taken and released ten times in %v; want %v at most", d, enough)
+	if slices.Sort(took); took[len(took)/2] > enough { // a busy machine delays some
+		t.Errorf("a name without a locked row was taken and released in %v; want %v at most", took, enough)
 	}
 }
 

@@ -42,7 +42,7 @@ func ReleasedWhenTaken(t *testing.T, dialect func() sqllock.Dialect, admin *sql.
 				t.Name()+"'"); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			db.ArmAt("UPDATE hf_lock", Unanswered)
 			err = s.Release(ctx, driver.Hold{Name: t.Name(), ID: "id", Token: rep.Token}, 0)

@@ -33,7 +33,7 @@ func LimitUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 					t.Fatalf("Acquire = %+v, %v", rep, err)
 				}
 				exhaust(t, db.DB)
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				db.ArmAt("UPDATE hf_lock", Unanswered)
 				set := make(chan error, 1)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -107,7 +108,7 @@ func (x *Locked) ManyRequestsForALockedRow(t *testing.T) {
 // RenewalsWithALockedRow requests a name with a locked row, on a pool that the application has used
 // up. Renewals share a connection with these requests, and wait for none of them.
 func (x *Locked) RenewalsWithALockedRow(t *testing.T) {
-	const renewals, enough = 20, 15 * time.Second // a renewal takes some milliseconds, or a second if it waits for a row
+	const renewals, enough = 20, 750 * time.Millisecond // a renewal takes a second if it waits for a row
 	db := x.Open()
 	db.SetMaxOpenConns(4)
 	b := sqllock.New(db, x.Dialect(), nil)
@@ -149,17 +150,19 @@ func (x *Locked) RenewalsWithALockedRow(t *testing.T) {
 		})
 	}
 	time.Sleep(200 * time.Millisecond) // until they wait
-	began := time.Now()
+	var took []time.Duration
 	for n := range renewals {
+		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		changes, err := s.Renew(ctx, holds)
 		cancel()
 		if err != nil || len(changes) > 0 {
 			t.Errorf("Renew %d = %+v, %v", n, changes, err)
 		}
+		took = append(took, time.Since(began))
 	}
-	if d := time.Since(began); d > enough {
-		t.Errorf("%d renewals took %v, with %d requests", renewals, d, asked.Load())
+	if slices.Sort(took); took[renewals/2] > enough { // a busy machine delays some
+		t.Errorf("renewals took %v, with %d requests", took, asked.Load())
 	}
 }
 
@@ -219,7 +222,7 @@ func EndedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 				t.Fatalf("Acquire = %+v, %v", rep, err)
 			}
 			exhaust(t, db.DB)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			db.ArmAt(do.at, Unanswered)
 			err = do.run(ctx, b, s, driver.Hold{Name: t.Name(), ID: "id", Token: rep.Token})
@@ -246,7 +249,7 @@ func RemovedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.
 		t.Fatal(err)
 	}
 	exhaust(t, db.DB)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	db.ArmAt("COMMIT\n", Unanswered)
 	again := make(chan error, 1)

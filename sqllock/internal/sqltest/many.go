@@ -44,12 +44,12 @@ func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.D
 		t.Fatalf("%d of 300 are not proven, without any fault", n)
 	}
 	end := block(holds[150].Name) // of the second batch
-	unknown := states(4 * time.Second)
+	unknown := states(20 * time.Second)
 	if len(unknown) > 128 || !unknown[150] {
 		t.Errorf("%d of 300 are not proven; want one batch at most", len(unknown))
 	}
 	for range 3 {
-		unknown = states(4 * time.Second)
+		unknown = states(20 * time.Second)
 	}
 	if len(unknown) != 1 || !unknown[150] {
 		t.Errorf("%d of 300 are not proven; want only the one whose row is locked", len(unknown))

@@ -38,13 +38,13 @@ func (x *Sockets) Processes(t *testing.T, dsn string) {
 	t.Run("stopped", func(t *testing.T) {
 		a := x.join(t, nil, "")
 		held := a.take()
-		h, server := x.start(t, a, dsn, 2*time.Second)
+		h, server := x.start(t, a, dsn, 5*time.Second)
 		c := x.client(t)
 		count := x.Wakes(t, server)
-		if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		got := lockBehind(t, a, c)
+		if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil { // its place lasts for seconds now
 			t.Fatal(err)
 		}
-		got := lockBehind(t, a, c)
 		a.release(held)
 		next := <-got
 		if n := count(); n > 0 {

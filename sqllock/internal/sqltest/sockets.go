@@ -349,7 +349,7 @@ func (x *Sockets) adopted(t *testing.T, dir string) {
 		return err == nil && len(rec.Holders) == 1 && rec.Holders[0].ID == id
 	}
 	breaking.ArmAt("UPDATE hf_lock SET kind = ", Unanswered)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- b.Adopt(ctx, h, id, "") }()
@@ -357,6 +357,7 @@ func (x *Sockets) adopted(t *testing.T, dir string) {
 	if err := a.Release(t.Context(), h, 0); !driver.IsOver(err) {
 		t.Errorf("the giver has released what it gave: %v", err)
 	}
+	cancel() // nobody answers
 	if err := <-done; err == nil || breaking.Disarm() == "" {
 		t.Fatalf("the adoption was answered: %v", err)
 	}
