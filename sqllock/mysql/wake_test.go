@@ -231,9 +231,10 @@ func TestBystanders(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = keeper.Close() }()
-		var n sql.NullInt64
-		if err := keeper.QueryRowContext(t.Context(), "SELECT GET_LOCK('bystander', 0)").Scan(&n); err != nil || n.Int64 != 1 {
-			t.Fatalf("GET_LOCK: %v, %v", n, err)
+		var got sql.NullInt64
+		err = keeper.QueryRowContext(t.Context(), "SELECT GET_LOCK('bystander', 0)").Scan(&got)
+		if err != nil || got.Int64 != 1 {
+			t.Fatalf("GET_LOCK: %v, %v", got, err)
 		}
 		waited := make(chan error, 1)
 		go func() {

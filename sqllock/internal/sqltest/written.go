@@ -389,10 +389,8 @@ func (s *scene) cancels(h driver.Hold) func(context.Context) error {
 
 func (s *scene) counts(n int64) func(context.Context) error {
 	s.t.Helper()
-	if err := testenv.Repeated(func() error {
-		_, err := s.y.session.SetCount(s.t.Context(), s.name, n)
-		return err
-	}); err != nil {
+	set := func() error { _, err := s.y.session.SetCount(s.t.Context(), s.name, n); return err }
+	if err := testenv.Repeated(set); err != nil {
 		s.t.Fatal(err)
 	}
 	s.await(s.x.session, "here")
