@@ -28,7 +28,7 @@ func testRest(t *testing.T, server *testenv.PostgresServer) {
 		return func() bool {
 			return value[int](t, b.db,
 				"SELECT count(*) FROM pg_stat_activity WHERE application_name = current_setting('application_name')"+
-					" AND query LIKE $1 || ' hf\\_%' AND state = 'idle'", word) == 1
+					" AND (query LIKE $1 || ' hf\\_%' OR $1 = 'LISTEN' AND "+checking+") AND state = 'idle'", word) == 1
 		}
 	}
 	until(t, "it does not listen", said("UNLISTEN"))

@@ -291,7 +291,15 @@ func TestHeardDuringLook(t *testing.T) {
 		<-end
 		return true
 	})
-	defer func() { _ = b.Close() }()
+	defer func() {
+		close(end)
+		go func() {
+			for range looks { // there may be more before Close
+			}
+		}()
+		_ = b.Close()
+		close(looks)
+	}()
 	b.Listen()
 	<-looks
 	if !a.Send("b", []byte("z")) {
@@ -304,7 +312,6 @@ func TestHeardDuringLook(t *testing.T) {
 	}
 	end <- true
 	<-looks
-	close(end)
 }
 
 // A command that is started has no part in the socket.
