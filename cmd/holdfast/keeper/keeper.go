@@ -96,7 +96,11 @@ func (s *Silence) Is(target error) bool { return target == ErrSilent }
 // Limits of one connection.
 const (
 	maxText     = 64 << 10         // bytes
-	endLimit    = 30 * time.Second // for the answer of Release, which waits for the store
+	runsLimit   = 3 * time.Second  // for the first byte of an answer, which says that the keeper runs
+	askLimit    = 5 * time.Second  // for an answer
+	endLimit    = 30 * time.Second // for that of Release, which waits for the store
+	dialLimit   = 2 * time.Second  // for a connection
+	serveLimit  = 4 * time.Second  // for a request; above runsLimit, so that who asks gives up first
 	connections = 16               // that a keeper serves at a time
 )
 
@@ -111,9 +115,21 @@ var (
 const received = "\n"
 
 // Ask asks the keeper at a socket. Errors: ErrGone, ErrForeign, ErrSilent, which is a *Silence if the
-// keeper could be asked. Ask takes 5 seconds at most, and for Release 30; if the keeper is stopped, 3.
+// keeper could be asked. Ask takes 5 seconds at most, and for Release 30; if the keeper is stopped, 3. A
+// keeper on a busy machine may close the connection before it takes the request. Then it is asked again.
 func Ask(socket string, op Op) (*Answer, error) {
-	conn, err := net.DialTimeout("unix", socket, serveLimit)
+	a, err := ask(socket, op)
+	if errors.Is(err, errNotTaken) {
+		a, err = ask(socket, op) // a keeper that has ended takes no connection
+	}
+	return a, err
+}
+
+// errNotTaken is the ErrGone of a keeper that has closed the connection, and has not taken the request.
+var errNotTaken = fmt.Errorf("%w: it has not taken the request", ErrGone)
+
+func ask(socket string, op Op) (*Answer, error) {
+	conn, err := net.DialTimeout("unix", socket, dialLimit)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
 		return nil, fmt.Errorf("%w (%s)", ErrGone, socket)
@@ -133,7 +149,9 @@ func Ask(socket string, op Op) (*Answer, error) {
 	if err == nil {
 		_, err = in.Peek(1)
 	}
+	gone := errNotTaken
 	if err == nil {
+		gone = ErrGone // it ended meanwhile
 		silence.Runs, silence.After = true, askLimit
 		if op == Release {
 			silence.After = endLimit
@@ -143,7 +161,7 @@ func Ask(socket string, op Op) (*Answer, error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
-		return nil, fmt.Errorf("%w (%s)", ErrGone, socket) // it ended meanwhile
+		return nil, fmt.Errorf("%w (%s)", gone, socket)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, silence
 	case err != nil:
@@ -158,10 +176,10 @@ type Socket struct {
 	hidden   string // its path until Publish
 	listener *net.UnixListener
 	slots    chan struct{}
-	answers  sync.WaitGroup // under way
 
-	mu     sync.Mutex
-	closed bool // no answer begins any more
+	mu      sync.Mutex
+	closed  bool           // Close waits for the answers, and no other may begin
+	answers sync.WaitGroup // under way
 }
 
 // Listen makes a socket for a hold of the lock. Nobody sees it before Publish.
@@ -228,25 +246,25 @@ func (s *Socket) Serve(serve func(Op) *Answer) {
 			continue
 		}
 		s.slots <- struct{}{}
-		if !s.begin(func() {
+		begun := s.begin(func() {
 			defer func() { <-s.slots; conn.Close() }()
 			answer(conn, serve)
-		}) {
+		})
+		if !begun {
 			conn.Close()
 			return
 		}
 	}
 }
 
-// begin calls f in a goroutine that Close waits for. It reports false if Close may not wait any more.
+// begin runs f in a goroutine that Close waits for, and returns false if Close has begun.
 func (s *Socket) begin(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return false
+	if !s.closed {
+		s.answers.Go(f)
 	}
-	s.answers.Go(f)
-	return true
+	return !s.closed
 }
 
 func answer(conn *net.UnixConn, serve func(Op) *Answer) {
@@ -296,7 +314,7 @@ func Of(socket, name string) bool { return strings.HasPrefix(filepath.Base(socke
 
 // Tidy removes the socket if its keeper has been killed.
 func Tidy(socket string) {
-	conn, err := net.DialTimeout("unix", socket, serveLimit)
+	conn, err := net.DialTimeout("unix", socket, dialLimit)
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -98,6 +98,45 @@ func TestSocket(t *testing.T) {
 	}
 }
 
+// A keeper that has closed a connection without taking the request has not ended. If it takes none at all,
+// nobody can ask it.
+func TestClosedBeforeTheRequest(t *testing.T) {
+	runtimeDir(t)
+	s, err := Listen("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Publish(); err != nil {
+		t.Fatal(err)
+	}
+	closes := func(n int) { // the next n connections
+		for range n {
+			if c, err := s.listener.Accept(); err != nil {
+				t.Error(err)
+			} else {
+				c.Close()
+			}
+		}
+	}
+	var served atomic.Int32
+	go func() {
+		closes(3)
+		s.Serve(func(Op) *Answer { served.Add(1); return &Answer{State: Held} })
+	}()
+	if _, err := Ask(s.Path, Release); !errors.Is(err, ErrGone) {
+		t.Errorf("closed twice: %v", err)
+	}
+	if a, err := Ask(s.Path, Release); err != nil || a.State != Held {
+		t.Errorf("closed once: %+v, %v", a, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := served.Load(); n != 1 {
+		t.Errorf("%d requests were served", n)
+	}
+}
+
 // Nonsense gets no answer, and ends nothing.
 func TestNonsense(t *testing.T) {
 	runtimeDir(t)
