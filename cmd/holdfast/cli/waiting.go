@@ -120,10 +120,7 @@ func (w *waitLine) during(ctx context.Context, s *session, name string, f func(c
 		}
 		if time.Since(asked) >= waitLook-waitDraw/2 {
 			asked = time.Now()
-			n, err := look(ctx, s.Client, &now)
-			if w.asked(err); err == nil {
-				note = n
-			}
+			w.asked(look(ctx, s.Client, &now, &note))
 		}
 		line, key = waitText(&now, time.Since(asked))+note, waitKey(&now)+note
 		if old, failed := w.silent(); failed && old >= waitSilence {
@@ -237,27 +234,29 @@ func showLine(ctx context.Context, out *os.File, text func(context.Context) (lin
 }
 
 // look asks the store for what events do not report in time: the holder's renewals, and how many
-// requests are ahead. Without an answer now stays as it is. note says that the wait needs a higher
-// limit.
-func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) (note string, err error) {
+// requests are ahead. note says that the wait needs a higher limit. Without an answer both stay as they
+// are, and also if the request has been granted: the wait is about to end.
+func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting, note *string) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLook)
 	defer cancel()
 	r, err := c.Inspect(ctx, now.Name)
-	if err != nil {
-		return "", err
+	own := func(h holdfast.Holder) bool { return h.ID == now.ID }
+	if err != nil || slices.ContainsFunc(r.Holders, own) {
+		return err
 	}
+	*note = ""
 	if now.Holder = nil; len(r.Holders) > 0 {
 		now.Holder = &r.Holders[0]
 	}
-	if i := slices.IndexFunc(r.Waiters, func(h holdfast.Holder) bool { return h.ID == now.ID }); i >= 0 {
+	if i := slices.IndexFunc(r.Waiters, own); i >= 0 {
 		now.Ahead = i
 		if n := r.Waiters[i].Permits; r.Kind == "semaphore" && n > r.Limit {
-			note = " · " + permitsText(&r, n)
+			*note = " · " + permitsText(&r, n)
 		}
 	} else if len(r.Waiters) >= driver.MaxWaiters {
 		now.Ahead = max(now.Ahead, driver.MaxWaiters)
 	}
-	return note, nil
+	return nil
 }
 
 // permitsText says why n permits of the semaphore are not granted.
