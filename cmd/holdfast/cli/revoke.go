@@ -191,16 +191,21 @@ func (t *task) tellRevoked(h *hold, report func(func())) (asked <-chan struct{},
 		defer close(done)
 		select {
 		case <-asked:
-			what := "it keeps the lock until the command has ended"
-			if name := t.o.onRevoke.name; t.o.onRevoke.signal != 0 {
-				what = "sending " + name + " to the command"
-			}
-			for _, l := range h.parts {
-				if n := l.Revocation(); n != nil {
-					report(func() { t.a.say("%s: asked to release it by %s; %s", show(l.Name()), operatorText(n), what) })
-				}
-			}
 		case <-ctx.Done():
+			select {
+			case <-asked: // the command may have ended because of it
+			default:
+				return
+			}
+		}
+		what := "it keeps the lock until the command has ended"
+		if name := t.o.onRevoke.name; t.o.onRevoke.signal != 0 {
+			what = "sending " + name + " to the command"
+		}
+		for _, l := range h.parts {
+			if n := l.Revocation(); n != nil {
+				report(func() { t.a.say("%s: asked to release it by %s; %s", show(l.Name()), operatorText(n), what) })
+			}
 		}
 	}()
 	return asked, func() { // report must not be called after it

@@ -60,6 +60,32 @@ func TestNoReportAfterStop(t *testing.T) {
 	})
 }
 
+// A command may end because of a request, before the request has been reported. It is reported all the
+// same.
+func TestReportAfterTheCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := revocable(t)
+		h := &hold{lease: l, parts: []*holdfast.Lease{l}}
+		if err := c.Revoke(t.Context(), "x", l.Token(), "why"); err != nil {
+			t.Fatal(err)
+		}
+		<-holdfast.Revoked(l.Context(t.Context()))
+		task := &task{a: &app{stderr: t.Output()}, o: &taskOptions{}}
+		const commands = 100
+		reports := 0
+		for range commands {
+			_, stop := task.tellRevoked(h, func(func()) { reports++ })
+			stop()
+		}
+		if reports != commands {
+			t.Errorf("%d of %d commands report the request", reports, commands)
+		}
+		if err := errors.Join(l.Release(), c.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // onlyOne is a store that takes what belongs to the first request, and refuses that of the second.
 type onlyOne struct {
 	driver.Backend
