@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -138,10 +139,11 @@ func (t *historyText) encode() string {
 }
 
 // check returns an ErrInvalid if the words of an operator do not fit into an entry.
-func (t *historyText) check() error {
+func (t historyText) check() error {
 	if err := checkReason(t.Reason); err != nil {
 		return err
 	}
+	t.Ago = math.MaxInt64 // the time is not known yet
 	if n := len(t.String()); n > driver.MaxEntry {
 		return fmt.Errorf("%w reason: with the name and its escapes it takes %d bytes; allowed are %d", ErrInvalid, n,
 			driver.MaxEntry)
@@ -209,6 +211,13 @@ func (l *Lease) recordEnd(event, reason string, confirmed bool, sent time.Durati
 		ago := c.coarseNow() - sent
 		c.history.add(l, event, time.Since(l.since)-ago, reason, ago)
 	}
+}
+
+// since returns t for an event that was asked for at a reading of coarseNow. An answer may come late, and
+// the entry of what followed the event must not seem to be older.
+func (c *Client) since(t historyText, sent time.Duration) historyText {
+	t.Ago = max(c.coarseNow()-sent, 0).Microseconds()
+	return t
 }
 
 // addNow adds an entry about what an operator did, and waits for the store.

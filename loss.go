@@ -26,8 +26,12 @@ func (c *Client) explainLoss(l *Lease, why *Error) *Error {
 	defer cancel()
 	better := *why
 	better.coarse = why
+	delays := noticeDelays[:]
+	if why.Reason == ReasonForgotten {
+		delays = delays[:2] // the rest of the second is for WhyMissing
+	}
 	n := c.noticeOfBreak(ctx, l)
-	for i := 0; n == nil && i < len(noticeDelays) && c.pause(ctx, noticeDelays[i]) == nil; i++ {
+	for i := 0; n == nil && i < len(delays) && c.pause(ctx, delays[i]) == nil; i++ {
 		n = c.noticeOfBreak(ctx, l)
 	}
 	if n != nil {
@@ -46,8 +50,8 @@ func (c *Client) explainLoss(l *Lease, why *Error) *Error {
 }
 
 // noticeDelays are the pauses before the notice of a break is looked for again: an operator adds it
-// after the break was answered. The last is for slow networks and machines.
-var noticeDelays = [...]time.Duration{50 * time.Millisecond, 300 * time.Millisecond}
+// after the break was answered. The last two are for slow networks and machines.
+var noticeDelays = [...]time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond}
 
 // noticeOfBreak returns who has broken l's grant, if the history of its name has it.
 func (c *Client) noticeOfBreak(ctx context.Context, l *Lease) *Notice {

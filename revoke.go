@@ -61,11 +61,12 @@ func (c *Client) revoke(ctx context.Context, name string, token uint64, reason s
 	if !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.Token == token && !h.Kept }) {
 		return ErrGone
 	}
+	began := c.coarseNow()
 	if err := c.addNow(ctx, "", maxRequests, t); err != nil {
 		return err
 	}
 	t.Name = ""
-	if err := c.addNow(ctx, name, driver.MaxHistory, t); err != nil {
+	if err := c.addNow(ctx, name, driver.MaxHistory, c.since(t, began)); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnrecorded, err)
 	}
 	return nil
@@ -216,10 +217,11 @@ func (c *Client) breakGrant(ctx context.Context, name string, token uint64, reas
 	if err := t.check(); err != nil {
 		return err
 	}
+	began := c.coarseNow()
 	if err := c.repeatChange(ctx, func() error { return c.store.Break(ctx, name, token) }); err != nil {
 		return err
 	}
-	if err := c.addNow(ctx, name, driver.MaxHistory, t); err != nil {
+	if err := c.addNow(ctx, name, driver.MaxHistory, c.since(t, began)); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnrecorded, err)
 	}
 	return nil
