@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // A lock goes from a keeper to another process by a ticket, with the same token, and nobody gets it
@@ -71,7 +70,7 @@ func TestReleaseAfterAdoption(t *testing.T) {
 	v := b.keep("--ttl", "1m", "a") // renewals tell the keeper of the adoption, and are 20 s apart
 	pid := keeperOf(b, v)
 	ticket, _ := b.want(0, "handoff", "a")
-	p := b.start("--ttl", "2s", "adopt", strings.TrimSpace(ticket), "--", "sh", "-c",
+	p := b.start("adopt", strings.TrimSpace(ticket), "--", "sh", "-c",
 		"echo >$D/adopted; until [ -e $D/end ]; do sleep 0.05; done")
 	b.file("adopted")
 	if out, _ := b.want(0, "release", "a"); !strings.Contains(out, said) {
@@ -82,7 +81,7 @@ func TestReleaseAfterAdoption(t *testing.T) {
 	b.touch("end")
 	p.code()
 
-	old := b.with(b.keep("--ttl", "1s", "a").env()...)
+	old := b.with(b.keep("--ttl", brokenSoon.String(), "a").env()...)
 	ticket, _ = b.want(0, "handoff", "a")
 	b.want(0, "adopt", strings.TrimSpace(ticket), "--", "true")
 	b.until("the keeper knows", func() bool {
@@ -113,7 +112,7 @@ func TestOfferEnds(t *testing.T) {
 	}
 	b.want(0, "run", "-n", "a", "--", "true")
 
-	// The hold must not end before it is looked at, and offered.
+	// The hold must not end before it is offered.
 	pid = keeperOf(b, b.keep("--max-hold", "5s", "a"))
 	b.want(0, "handoff", "a")
 	b.ends(pid)
@@ -125,9 +124,10 @@ func TestOfferEnds(t *testing.T) {
 // the ticket.
 func TestAdoptedIsLost(t *testing.T) {
 	b := newBench(t).runtimeDir()
-	v := b.keep("--ttl", "2s", "a")
+	v := b.keep("--ttl", brokenSoon.String(), "a")
 	ticket, _ := b.want(0, "handoff", "a")
-	p := b.prepare("adopt", "--ttl", "2s", "-", "--", "sh", "-c", "cat >$D/input; echo >$D/ready; exec sleep 1000")
+	p := b.prepare("adopt", "--ttl", brokenSoon.String(), "-", "--", "sh", "-c",
+		"cat >$D/input; echo >$D/ready; exec sleep 1000")
 	p.Stdin = strings.NewReader(ticket + "for the command\n")
 	p.begin()
 	b.file("ready")
@@ -154,7 +154,7 @@ func TestAdoptedIsLost(t *testing.T) {
 func TestAdoptAfterTheKeeper(t *testing.T) {
 	onStores(t, "mysql", func(b *bench) {
 		b = b.runtimeDir()
-		v := b.keep("--ttl", "2s", "a")
+		v := b.keep("--ttl", "5s", "a")
 		pid := keeperOf(b, v)
 		ticket, _ := b.want(0, "handoff", "a")
 		away := b.runtimeDir().with("HOLDFAST_TICKET=" + strings.TrimSpace(ticket))
@@ -166,8 +166,12 @@ func TestAdoptAfterTheKeeper(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
 			b.Fatal(err)
 		}
-		// The lease of the adopter outlives the keeper's.
-		time.Sleep(3 * time.Second)
+		// The lease of the adopter outlives the keeper's, which has ended when a later one of that length has.
+		second := b.keep("--ttl", "5s", "second")
+		if err := syscall.Kill(keeperOf(b, second), syscall.SIGKILL); err != nil {
+			b.Fatal(err)
+		}
+		b.want(0, "run", "second", "--", "true")
 		b.want(75, "run", "-n", "a", "--", "true")
 		b.touch("end")
 		if code := p.code(); code != 0 {

@@ -59,20 +59,6 @@ func (v variables) env() (all []string) {
 // later reports whether token a is larger than b.
 func later(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a > b }
 
-// keeperOf returns the number of the keeper's process.
-func keeperOf(b *bench, v variables) (pid int) {
-	b.Helper()
-	out, _ := b.want(0, "info", "-o", "json", v["HOLDFAST_LOCK"])
-	_, after, _ := strings.Cut(out, `"token": "`+v["HOLDFAST_TOKEN"]+`",`+"\n      \"user\"")
-	if _, after, ok := strings.Cut(after, `"pid": `); ok {
-		if _, err := fmt.Sscan(after, &pid); err == nil {
-			return pid
-		}
-	}
-	b.Fatalf("no holder has token %s: %s", v["HOLDFAST_TOKEN"], out)
-	return 0
-}
-
 // ends checks that a process ends.
 func (b *bench) ends(pid int) {
 	b.Helper()

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,29 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// keeperOf returns the number of the keeper's process. The socket knows it, also when the lock is lost.
+func keeperOf(b *bench, v variables) int {
+	b.Helper()
+	conn, err := net.Dial("unix", v["HOLDFAST_HOLD"])
+	if err != nil {
+		b.Fatalf("%v: %v", v, err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var peer *unix.Ucred
+	var perr error
+	err = raw.Control(func(fd uintptr) {
+		peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, perr); err != nil {
+		b.Fatal(err)
+	}
+	return int(peer.Pid)
+}
 
 // In an interactive shell a hold ends with the shell. Keys of the terminal do not reach the keeper.
 func TestHoldInTerminal(t *testing.T) {
