@@ -152,13 +152,12 @@ func TestElectSignals(t *testing.T) {
 	first.end()
 
 	// After TERM while it ends its command, it does not campaign again.
-	p := b.start("--ttl", "9s", "elect", "--kill-after", "3s", "boss", "--", "sh", "-c",
+	p := b.start("--ttl", "15s", "elect", "--kill-after", "5s", "boss", "--", "sh", "-c",
 		"trap '' TERM; echo $$ >>$D/stubborn; while :; do sleep 0.05; done")
 	child := b.pid("stubborn")
 	b.want(0, "break", "boss", "--token", b.token("boss"))
 	b.until("the end begins", func() bool {
-		return strings.Contains(p.err.String(),
-			"ending the command (TERM, KILL after 3s)")
+		return strings.Contains(p.err.String(), "ending the command (TERM, KILL after ")
 	})
 	p.end()
 	if running(child) || b.file("stubborn") != fmt.Sprint(child) {

@@ -65,7 +65,7 @@ func TestKillAfter(t *testing.T) {
 // A command that ends on TERM is not killed, and its last output arrives.
 func TestLossLetsTheCommandFinish(t *testing.T) {
 	b := newBench(t)
-	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c",
+	p := b.start("--ttl", brokenSoon.String(), "run", "--kill-after", "3s", "a", "--", "sh", "-c",
 		"trap 'echo bye; exit 3' TERM; echo $$ >$D/ready; while :; do sleep 0.05; done")
 	b.file("ready")
 	b.want(0, "break", "a", "--token", b.token("a"))
@@ -159,11 +159,21 @@ func (p *process) stop(s syscall.Signal) {
 	})
 }
 
+// halt stops p, but not its command. On the embedded store it stops p between two transactions.
+func (p *process) halt() {
+	p.t.Helper()
+	if _, err := os.Stat(filepath.Join(p.t.dir, "state/holdfast/locks.db")); err == nil {
+		p.stop(syscall.SIGSTOP)
+	} else {
+		p.signal(syscall.SIGSTOP)
+	}
+}
+
 // A holder that is stopped for longer than the TTL loses the lock. Its command has ended by then,
 // and the holder reports that when it continues.
 func TestStoppedHolderLosesTheLock(t *testing.T) {
 	b := newBench(t)
-	p := b.prepare("--ttl", "2s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
+	p := b.prepare("--ttl", "5s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	child := b.pid("ready")
@@ -179,7 +189,7 @@ func TestStoppedHolderLosesTheLock(t *testing.T) {
 // A job that was stopped with its holder does nothing when it is continued too late.
 func TestStoppedJobDoesNotGoOn(t *testing.T) {
 	b := newBench(t)
-	p := b.prepare("--ttl", "2s", "run", "a", "--", "sh", "-c",
+	p := b.prepare("--ttl", "5s", "run", "a", "--", "sh", "-c",
 		"echo $$ >$D/ready; until [ -e $D/go ]; do kill -TSTP $$; done; touch $D/on")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()

@@ -168,16 +168,6 @@ func TestTimedStoppedAlone(t *testing.T) {
 	}
 }
 
-// halt stops p, but not its command. On the embedded store it stops p between two transactions.
-func (p *process) halt() {
-	p.t.Helper()
-	if _, err := os.Stat(filepath.Join(p.t.dir, "state/holdfast/locks.db")); err == nil {
-		p.stop(syscall.SIGSTOP)
-	} else {
-		p.signal(syscall.SIGSTOP)
-	}
-}
-
 // holdfast and the group are stopped, and then only the group is continued.
 func TestTimedStoppedGroup(t *testing.T) {
 	scenario{"run", onSQLite, "stubborn", []string{"run"}}.run(t, func(c *rivals) {
@@ -207,7 +197,8 @@ func TestKilledWorker(t *testing.T) {
 // holdfast is killed, and its guard does not run for a while. The embedded store notices the death of a process, but
 // does not grant the lock before the guard has ended the group.
 func TestKilledWorkerBeforeItsGuard(t *testing.T) {
-	scenario{"run", onSQLite, "parent", []string{"run"}}.run(t, func(c *rivals) {
+	// The lease must not end before the guard goes on.
+	scenario{"run", onSQLite, "parent", []string{"run", "--ttl", "20s"}}.run(t, func(c *rivals) {
 		guard := c.guard()
 		t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) })
 		c.a.halt() // so that it does not replace the guard

@@ -58,7 +58,7 @@ func TestRedisGoesAway(t *testing.T) {
 	b := newBench(t)
 	r := testenv.Redis(t)
 	b.env = append(b.env, "HOLDFAST_URL="+r.URL())
-	p := b.start("--ttl", "1s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
+	p := b.start("--ttl", "4s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
 	child := b.pid("ready")
 	r.Kill()
 	if code := p.code(); code != 76 || running(child) {
@@ -72,7 +72,7 @@ func TestRedisGoesAway(t *testing.T) {
 func TestRedisKilledHolder(t *testing.T) {
 	b := newBench(t)
 	b.env = append(b.env, "HOLDFAST_URL="+testenv.Redis(t).URL())
-	p := b.start("--ttl", "1s", "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
+	p := b.start("--ttl", "4s", "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
 	child, inner := b.pid("ready"), b.pid("inner")
 	p.signal(syscall.SIGKILL)
 	b.want(0, "run", "-w", "20", "a", "--", "true")

@@ -167,7 +167,7 @@ func TestServePython(t *testing.T) {
 		t.Skip("python3 is not installed")
 	}
 	onStores(t, "", func(b *bench) {
-		p, address := b.serves("--api")
+		_, address := b.serves("--api", "--ttl", "9s")
 		holds := b.python(address, `
 import holdfast, sys, time, pathlib
 with holdfast.Session(sys.argv[1], client="test") as api:
@@ -192,10 +192,11 @@ with holdfast.Session(sys.argv[1], client="test") as api:
 		if got := b.token("a"); got != token {
 			b.Errorf("token %s, want %s", got, token)
 		}
-		began := time.Now()
 		next := b.start("run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN; touch done")
 		b.until("it waits", func() bool { out, _ := b.want(0, "info", "a"); return strings.Contains(out, "waiting  1") })
-		time.Sleep(time.Until(began.Add(4 * time.Second))) // longer than a lease: heartbeats keep it
+		// The heartbeats keep the lock for longer than a lease: a later one without heartbeats ends before.
+		b.silent(address, "c")
+		b.want(0, "run", "c", "--", "true")
 		if _, err := os.Stat(filepath.Join(b.dir, "done")); err == nil {
 			b.Error("two have the lock")
 		}
@@ -208,10 +209,27 @@ with holdfast.Session(sys.argv[1], client="test") as api:
 		}
 
 		// The server stands still, and later dies: the program stops before another begins.
+		p, address := b.serves("--api")
 		for _, how := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			b.loses(p, address, how)
 		}
 	})
+}
+
+// post sends a request to the API.
+func (b *bench) post(address, path, body, session string) (int, string) {
+	b.Helper()
+	return b.ask("POST", address+"api/v1/"+path, body, "Content-Type", "application/json", "Holdfast-Session", session)
+}
+
+// silent takes a lock by a session that sends no heartbeats.
+func (b *bench) silent(address, name string) {
+	b.Helper()
+	_, text := b.post(address, "sessions", "{}", "")
+	session := text[strings.Index(text, `"session":"`)+11:][:26]
+	if code, text := b.post(address, "acquire", `{"request":1,"name":"`+name+`"}`, session); code != 200 {
+		b.Fatal(code, text)
+	}
 }
 
 // loses sends a signal to the server of a program that has a lock.
@@ -232,7 +250,11 @@ except holdfast.Lost:
     print("lost")
 `)
 	b.file(name + ".held")
-	p.signal(how)
+	if how == syscall.SIGSTOP {
+		p.halt() // next must be able to use the file of the embedded store
+	} else {
+		p.signal(how)
+	}
 	next := b.start("run", name, "--", "sh", "-c", "test -s "+name+".last && cp "+name+".last "+name+".seen")
 	if code := program.code(); code != 0 || program.out.String() != "lost\n" {
 		b.Errorf("%d %q %s", code, program.out.String(), program.err.String())
@@ -254,19 +276,12 @@ except holdfast.Lost:
 func TestServeEnds(t *testing.T) {
 	b := newBench(t)
 	p, address := b.serves("--api")
-	post := func(path, body, session string) (int, string) {
-		b.Helper()
-		return b.ask("POST", address+"api/v1/"+path, body, "Content-Type", "application/json", "Holdfast-Session", session)
-	}
-	_, text := post("sessions", "{}", "")
-	session := text[strings.Index(text, `"session":"`)+11:][:26]
-	if code, text := post("acquire", `{"request":1,"name":"a"}`, session); code != 200 {
-		t.Fatal(code, text)
-	}
+	drains := func() bool { code, _ := b.post(address, "sessions", "{}", ""); return code == 503 }
 	began := time.Now()
+	b.silent(address, "a")
 	p.signal(syscall.SIGTERM)
 	next := b.start("run", "a", "--", "true")
-	b.until("it drains", func() bool { code, _ := post("sessions", "{}", ""); return code == 503 })
+	b.until("it drains", drains)
 	if code := next.code(); code != 0 || time.Since(began) < 2*time.Second {
 		t.Errorf("%d after %v", code, time.Since(began))
 	}
@@ -274,12 +289,10 @@ func TestServeEnds(t *testing.T) {
 		t.Error(code)
 	}
 
-	p, address = b.serves("--api")
-	_, text = post("sessions", "{}", "")
-	session = text[strings.Index(text, `"session":"`)+11:][:26]
-	post("acquire", `{"request":1,"name":"b"}`, session)
+	p, address = b.serves("--api", "--ttl", "20s") // the lease must outlast what follows
+	b.silent(address, "b")
 	p.signal(syscall.SIGTERM)
-	b.until("it drains", func() bool { code, _ := post("sessions", "{}", ""); return code == 503 })
+	b.until("it drains", drains)
 	p.signal(syscall.SIGTERM)
 	if code := p.code(); code != 69 { // 0 is that of a server which has waited for its sessions
 		t.Errorf("%d after a second signal", code)

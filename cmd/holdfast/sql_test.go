@@ -186,17 +186,17 @@ func harms() map[string]func(interface{ Kill() }, *testenv.TCPProxy) {
 }
 
 // holders has one holder killed, and one stopped for longer than its lease. The lock is handed over
-// when the lease has expired, and neither command runs on.
+// when the lease has expired, and neither command runs on. A lease must not expire before the signal.
 func (b *bench) holders(url string) {
 	b.Helper()
 	b = b.at(url)
-	p := b.start("--ttl", "1s", "run", "k", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/killed; wait")
+	p := b.start("--ttl", "4s", "run", "k", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/killed; wait")
 	child, inner := b.pid("killed"), b.pid("inner")
 	p.signal(syscall.SIGKILL)
 	b.want(0, "run", "-w", "20", "k", "--", "true")
 	b.until("the command ends", func() bool { return !running(child) && !running(inner) })
 
-	p = b.prepare("--ttl", "1s", "run", "k", "--", "sh", "-c", "echo $$ >$D/stopped; while :; do sleep 0.05; done")
+	p = b.prepare("--ttl", "4s", "run", "k", "--", "sh", "-c", "echo $$ >$D/stopped; while :; do sleep 0.05; done")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	child = b.pid("stopped")

@@ -37,7 +37,7 @@ func full(t *testing.T) *os.File {
 func TestNobodyReadsStandardError(t *testing.T) {
 	for what, args := range map[string][]string{
 		"members that stay": {"--ttl", "1h", "run", "a", "--", "sh", "-c", "sleep 4 & echo yes >$D/holds; exit 0"},
-		"the max hold is over": {"--ttl", "1h", "run", "--kill-after", "1s", "--max-hold", "2s", "a", "--", "sh", "-c",
+		"the max hold is over": {"--ttl", "1h", "run", "--kill-after", "1s", "--max-hold", "4s", "a", "--", "sh", "-c",
 			"trap '' TERM; echo yes >$D/holds; while :; do sleep 0.1; done"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -192,7 +192,7 @@ func TestZooKeeperGoesAway(t *testing.T) {
 			}
 			server := z(t)
 			p := testenv.Proxy(t, server.Addr)
-			b.env = append(b.env, "HOLDFAST_URL=zookeeper://"+p.Addr+fmt.Sprint("/own", serial.Add(1), "?session=2s"))
+			b.env = append(b.env, "HOLDFAST_URL=zookeeper://"+p.Addr+fmt.Sprint("/own", serial.Add(1), "?session=8s"))
 			run := b.start("run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
 			child := b.pid("ready")
 			harm(server, p)
@@ -237,11 +237,11 @@ func TestZooKeeperKilledHolder(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
 	b.env = append(b.env, "HOLDFAST_URL="+url+"?session=20s")
-	p := b.start("--store", url+"?session=2s", "--ttl", "1s", "run", "a", "--", "sh", "-c",
+	p := b.start("--store", url+"?session=8s", "run", "a", "--", "sh", "-c",
 		"sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
 	child, inner := b.pid("ready"), b.pid("inner")
 	p.signal(syscall.SIGKILL)
-	b.want(0, "run", "-w", "20", "a", "--", "true")
+	b.want(0, "run", "-w", "40", "a", "--", "true")
 	b.until("the command ends", func() bool { return !running(child) && !running(inner) })
 }
 
