@@ -14,14 +14,15 @@ import (
 // A signal ends bench at once, and no name stays in use. Workloads that have ended are printed.
 func TestBenchSignal(t *testing.T) {
 	for name, c := range map[string]struct {
-		duration, during string
-		printed          bool
-	}{"first": {"10m", "exchange: ", false}, "second": {"2s", "one/16: ", true}} {
+		duration, rounds, during string
+		printed                  bool
+	}{"first": {"10m", "1", "exchange: ", false},
+		"second": {"2s", "10", "one/16: ", true}} { // more rounds: it must not end before the signal
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			s := testenv.RedisACL(b, []string{"user locker on >c4nary ~* &* +@all"})
 			b.env = append(b.env, "HOLDFAST_URL=redis://locker:c4nary@"+s.Addr)
-			p := b.start("bench", "--duration", c.duration, "--scenario", "one/16")
+			p := b.start("bench", "--duration", c.duration, "--count", c.rounds, "--scenario", "one/16")
 			b.until("it is under way", func() bool { return strings.Contains(p.err.String(), c.during) })
 			began := time.Now()
 			p.signal(syscall.SIGINT)

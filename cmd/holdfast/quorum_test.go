@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -24,10 +25,12 @@ func TestQuorum(t *testing.T) {
 		strings.Contains(stderr, "c4nary") {
 		t.Errorf("a new quorum: %s", stderr)
 	}
-	if _, stderr := b.want(69, "run", "-w", "5", "a", "--", "true"); !strings.HasPrefix(stderr,
-		"holdfast: waiting for a: store unavailable: ") ||
-		!strings.Contains(strings.SplitN(stderr, "\n", 2)[0], "has no vote for another") {
-		t.Errorf("a wait for a new quorum: %s", stderr)
+	line := regexp.MustCompile(`(?m)^holdfast: waiting for a: store unavailable: .*has no vote for another`)
+	waiter, limited := b.start("run", "a", "--", "true"), b.start("run", "-w", "5", "a", "--", "true")
+	b.until("the reason of the wait", func() bool { return line.MatchString(waiter.err.String()) })
+	waiter.end()
+	if code := limited.code(); code != 69 {
+		t.Errorf("a wait for a new quorum: exit code %d: %s", code, limited.err.String())
 	}
 	if out, _ := b.want(0, "init"); !strings.Contains(out, "the servers vote: ") || strings.Contains(out, "c4nary") {
 		t.Errorf("init: %s", out)

@@ -46,7 +46,11 @@ func TestVerifySignals(t *testing.T) {
 			b := verifyBench(t)
 			s := testenv.RedisACL(b, []string{"user locker on >c4nary ~* &* +@all"})
 			b.env = append(b.env, "HOLDFAST_URL=redis://locker:c4nary@"+s.Addr)
-			p, workers := b.verifying("--faults", "stop", "--keep", filepath.Join(b.dir, "kept"))
+			faults := "stop"
+			if c.twice {
+				faults = "none" // a fault would let the worker go on that is stopped below
+			}
+			p, workers := b.verifying("--faults", faults, "--keep", filepath.Join(b.dir, "kept"))
 			if len(workers) != 3 {
 				t.Fatalf("workers: %v", workers)
 			}
@@ -67,6 +71,11 @@ func TestVerifySignals(t *testing.T) {
 					text, _ := os.ReadFile(filepath.Join(b.dir, "kept", "coordinator.jsonl"))
 					return strings.Contains(string(text), `"fault"`)
 				})
+			}
+			if c.twice { // verify waits for this worker, so it cannot end before the second signal
+				if err := syscall.Kill(workers[0], syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
 			}
 			p.signal(c.signal)
 			if c.twice {
