@@ -58,7 +58,8 @@ func TestLateGrantUnblocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(conn.begin)
-	waiting := regexp.MustCompile(`id=(\d+) .* cmd=wait `)
+	// The flag b means that the client is blocked. A connection that has written nothing is not.
+	waiting := regexp.MustCompile(`id=(\d+) .* flags=\S*b\S* .* cmd=wait `)
 	raw := rawClient(t, set.Primary.Addr)
 	var id string
 	until(t, "the server waits for replicas", func() bool {
