@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -22,6 +23,9 @@ func TestRedissonWatched(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close(within(t, soon)) })
 	name, said := newID(), []holdfast.EventType{}
 	for e, err := range c.Watch(within(t, soon), "") {
+		if errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain) {
+			continue // a look had no answer within a second; the next one follows
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
