@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // clusterOperator sends an operator's commands to a Cluster of three primaries.
@@ -108,7 +107,7 @@ func TestClusterOrders(t *testing.T) {
 			o.slot = fmt.Sprint(slot)
 
 			client := func() *holdfast.Client {
-				b := redislock.New(must(rueidisconn.Dial(c.URL("")))(t), nil)
+				b := redislock.New(dialURL(t, c.URL("")), nil)
 				cl, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: ttl})
 				if err != nil {
 					t.Fatal(err)

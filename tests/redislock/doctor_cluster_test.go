@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // complaints are the codes that are not fine, each with its severity and its number of servers.
@@ -123,7 +122,7 @@ func TestDoctorSentinel(t *testing.T) {
 		SentinelUsers: []string{watcherRule + " " + askUsers}, Args: good, Down: time.Minute})
 	direct := testenv.Proxies(t, nil)
 	dialed := func(t testing.TB, s *testenv.RedisSentinelServers, _ *testenv.TCPProxies) redislock.Conn {
-		return must(rueidisconn.Dial(s.URL("holdfast:secret") + "?sentineluser=watcher&sentinelpassword=watch"))(t)
+		return dialURL(t, s.URL("holdfast:secret")+"?sentineluser=watcher&sentinelpassword=watch")
 	}
 	for name, c := range map[string]struct {
 		dial dialSentinel

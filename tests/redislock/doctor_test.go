@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 var good = []string{"--appendonly", "yes", "--appendfsync", "always"}
@@ -145,7 +144,7 @@ func TestDoctorPermissions(t *testing.T) {
 	more := strings.Replace(aclRule, "user holdfast", "user asker", 1) + " +info +config|get " + askUsers
 	server := testenv.RedisACL(t, []string{aclRule, more}, good...)
 	dial := func(user string) redislock.Conn {
-		return must(rueidisconn.Dial("redis://" + user + ":secret@" + server.Addr))(t)
+		return dialURL(t, "redis://"+user+":secret@"+server.Addr)
 	}
 	by := diagnose(t, dial("holdfast"), 15*time.Second)
 	const want = "connections unknown, eviction unknown, flushes unknown, output-buffer unknown, persistence unknown, replicas unknown, role unknown, script-limit unknown, users unknown, version unknown"
@@ -166,7 +165,7 @@ func TestDoctorPermissions(t *testing.T) {
 	// A missing permission that locking needs is one finding. The other checks are made.
 	for command, doing := range map[string]string{"publish": "publishing", "pubsub|numsub": "counting subscribers"} {
 		poor := testenv.RedisACL(t, []string{strings.Replace(aclRule, " +"+command, "", 1)}, good...)
-		conn := must(rueidisconn.Dial("redis://holdfast:secret@" + poor.Addr))(t)
+		conn := dialURL(t, "redis://holdfast:secret@"+poor.Addr)
 		by := diagnose(t, conn, time.Second)
 		if f := by["redis.wakeups"]; f.Severity != driver.Unclear || !strings.Contains(f.Found, doing+": ") ||
 			!strings.Contains(f.Found, "NOPERM") || by["redis.clock"].Code == "" {

@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // Users that can forge a push but may take no locks are reported, and no other users.
@@ -18,7 +17,7 @@ func TestDoctorUsers(t *testing.T) {
 	server := testenv.RedisACL(t, []string{strings.Replace(aclRule, "user holdfast", "user asker", 1) +
 		" +info +config|get " + askUsers}, good...)
 	dial := map[string]redislock.Conn{
-		"asker":   must(rueidisconn.Dial("redis://asker:secret@" + server.Addr))(t),
+		"asker":   dialURL(t, "redis://asker:secret@"+server.Addr),
 		"default": dialGoRedis(t, server.Addr),
 	}
 	change := everywhere(t, server)

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // deployment is a set of servers. One of them has the lock, and the others can replace it.
@@ -44,7 +43,7 @@ func deploySentinel(t *testing.T) *deployment {
 			})
 			s.InSync()
 		},
-		conns: []redislock.Conn{must(rueidisconn.Dial(url))(t), must(rueidisconn.Dial(url))(t),
+		conns: []redislock.Conn{dialURL(t, url), dialURL(t, url),
 			sentinelGoRedis(t, s, direct)},
 	}
 }
@@ -62,7 +61,7 @@ func deployCluster(t *testing.T) *deployment {
 		primary:  func() int { return c.Owner(tag, witness) },
 		promoted: func(old int) int { return c.Promoted(tag, old, witness) },
 		follows:  func(int) { c.Ready() },
-		conns: []redislock.Conn{must(rueidisconn.Dial(url))(t), must(rueidisconn.Dial(url))(t),
+		conns: []redislock.Conn{dialURL(t, url), dialURL(t, url),
 			clusterGoRedis(t, c, direct)},
 	}
 }

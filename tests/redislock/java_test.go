@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // java plays a thread of a client in Java: its scripts have the effects of those of Redisson 4.7.
@@ -158,7 +157,7 @@ func newMixed(t testing.TB) *mixed {
 
 // open opens a session in Go.
 func (m *mixed) open(cfg *redisson.Config, ttl time.Duration) (driver.Session, *redislock.Backend) {
-	b := redisson.New(must(rueidisconn.Dial("redis://"+m.addr))(m.t), sameRecords(cfg))
+	b := redisson.New(dialURL(m.t, "redis://"+m.addr), sameRecords(cfg))
 	return openSession(m.t, b, ttl), b
 }
 

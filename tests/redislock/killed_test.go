@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // The server has ended all idle connections, as its setting timeout makes it do. It accepts new
@@ -36,7 +35,7 @@ func idleConnectionsThatEnded(t *testing.T, server *testenv.RedisServer, rueidis
 	const connections = 40
 	var conn redislock.Conn
 	if rueidis {
-		conn = must(rueidisconn.Dial(server.URL()))(t)
+		conn = dialURL(t, server.URL())
 	} else {
 		opt := &redis.Options{Addr: server.Addr, PoolSize: connections}
 		if server.TLS != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // recordKeys are the keys of the record of a name.
@@ -62,7 +61,7 @@ func TestWhyMissing(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisACL(t, []string{aclRule + " +info", strings.Replace(aclRule, "user holdfast", "user poor", 1)})
 	dial := func(user string) *redislock.Backend {
-		return redislock.New(must(rueidisconn.Dial("redis://"+user+":secret@"+server.Addr))(t), nil)
+		return redislock.New(dialURL(t, "redis://"+user+":secret@"+server.Addr), nil)
 	}
 	is := func(what string, got, want driver.Cause) {
 		t.Helper()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // What other programs keep under a name is described, with every client and in a Cluster. A user who
@@ -32,7 +31,7 @@ func TestNeighbors(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	b := redislock.New(must(rueidisconn.Dial("redis://holdfast:secret@"+server.Addr))(t), nil)
+	b := redislock.New(dialURL(t, "redis://holdfast:secret@"+server.Addr), nil)
 	t.Cleanup(func() { _ = b.Close() })
 	if got, err := b.Neighbors(within(t, soon), "job"); !errors.Is(err, fs.ErrPermission) || len(got) != 0 {
 		t.Errorf("%q, %v", got, err)
@@ -45,7 +44,7 @@ func TestNeighborsInACluster(t *testing.T) {
 	// The braces put the key where Owner says.
 	const name = "{20}job"
 	c.Servers[c.Owner("{20}", 0)].Do("SET " + name + " x")
-	b := redislock.New(must(rueidisconn.Dial(c.URL("")))(t), nil)
+	b := redislock.New(dialURL(t, c.URL("")), nil)
 	t.Cleanup(func() { _ = b.Close() })
 	got, err := b.Neighbors(within(t, soon), name)
 	if want := []string{`key "` + name + `" (string, never expires)`}; err != nil || !slices.Equal(got, want) {

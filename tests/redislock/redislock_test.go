@@ -79,9 +79,14 @@ func woken(t testing.TB, r driver.Reply) uint64 {
 	}
 }
 
+// session opens a session at a server that answers, however slow it is.
 func session(t testing.TB, url string, ttl time.Duration) (driver.Session, *redislock.Backend) {
 	t.Helper()
-	b := redislock.New(dialURL(t, url), nil)
+	sep := "?"
+	if strings.Contains(url, "?") {
+		sep = "&"
+	}
+	b := redislock.New(dialURL(t, url+sep+"dial-timeout=30s&read-timeout=30s"), nil)
 	return openSession(t, b, ttl), b
 }
 
@@ -127,7 +132,7 @@ func TestTransports(t *testing.T) {
 			"no client certificate": "rediss://" + server.Addr + "?ca=" + server.TLS.CA,
 			"another server name":   server.URL() + "&servername=other.example",
 		} {
-			_, err := rueidisconn.Dial(url)
+			err := dialed(url)
 			// In TLS 1.3 the server refuses a client only after the handshake, and a reset of the
 			// connection may overtake its reason.
 			late := strings.HasPrefix(what, "no client") && errors.Is(err, driver.ErrUnavailable)
@@ -153,25 +158,16 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%s: the error shows the password: %v", what, err)
 		}
 	}
-	_, err := rueidisconn.Dial("redis://holdfast:" + canary + "x@" + server.Addr)
-	refused("wrong password", err)
-	_, err = rueidisconn.Dial("redis://nobody:" + canary + "@" + server.Addr)
-	refused("unknown user", err)
+	refused("wrong password", dialed("redis://holdfast:"+canary+"x@"+server.Addr))
+	refused("unknown user", dialed("redis://nobody:"+canary+"@"+server.Addr))
 
-	conn, err := rueidisconn.Dial("redis://weak:" + canary + "@" + server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	weak := redislock.New(conn, nil)
+	weak := redislock.New(dialURL(t, "redis://weak:"+canary+"@"+server.Addr), nil)
 	defer func() { _ = weak.Close() }()
-	_, err = weak.Inspect(within(t, soon), "x")
+	_, err := weak.Inspect(within(t, soon), "x")
 	refused("a user that may run no scripts", err)
 
 	// The rule allows the package's work and nothing else.
-	conn, err = rueidisconn.Dial("redis://holdfast:" + canary + "@" + server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dialURL(t, "redis://holdfast:"+canary+"@"+server.Addr)
 	defer func() { _ = conn.Close() }()
 	for _, s := range []struct {
 		text string

@@ -7,7 +7,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // TestRedissonMigration: while the keys of a name are at two servers, no script takes those that it
@@ -15,7 +14,7 @@ import (
 func TestRedissonMigration(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true})
-	b := redisson.New(must(rueidisconn.Dial(c.URL("")))(t), sameRecords(nil))
+	b := redisson.New(dialURL(t, c.URL("")), sameRecords(nil))
 	s := openSession(t, b, long)
 	for _, kind := range []string{"lock", "reader", "permit"} {
 		name := newID()
@@ -56,7 +55,7 @@ func TestRedissonMigration(t *testing.T) {
 func TestRedissonClusterUnsubscribes(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true})
-	s := openSession(t, redisson.New(must(rueidisconn.Dial(c.URL("")))(t), &redisson.Config{Fair: true}), long)
+	s := openSession(t, redisson.New(dialURL(t, c.URL("")), &redisson.Config{Fair: true}), long)
 	name := newID()
 	granted(t, s, exclusive(name))
 	for range 20 { // each listens on a channel of its own

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // patientTTL is a TTL whose third is far longer than a test: a loss that is heard of before was not
@@ -238,7 +237,7 @@ func TestRedissonForceUnlockCluster(t *testing.T) {
 	t.Cleanup(raw.Close)
 	j := newJava(t, raw)
 	for client, conn := range map[string]redislock.Conn{
-		"rueidis":  must(rueidisconn.Dial(c.URL("")))(t),
+		"rueidis":  dialURL(t, c.URL("")),
 		"go-redis": viaGoRedis(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})),
 	} {
 		h := newHearer(t, conn)
@@ -305,7 +304,7 @@ func TestRedissonForceUnlockFailover(t *testing.T) {
 		return // scripts/deep.sh runs it
 	}
 	for client, dial := range map[string]func(c *testenv.RedisClusterServers) redislock.Conn{
-		"rueidis": func(c *testenv.RedisClusterServers) redislock.Conn { return must(rueidisconn.Dial(c.URL("")))(t) },
+		"rueidis": func(c *testenv.RedisClusterServers) redislock.Conn { return dialURL(t, c.URL("")) },
 		"go-redis": func(c *testenv.RedisClusterServers) redislock.Conn {
 			return viaGoRedis(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()}))
 		},

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/redisson"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // redissonRule and redissonClusterRule are the rules in the documentation of package redisson.
@@ -33,7 +32,7 @@ func TestConformanceRedisson(t *testing.T) {
 	server := testenv.RedisACL(t, []string{redissonRule}, "--appendonly", "yes")
 	h := harness(server, nil, dialRueidis)
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
-		return redisson.New(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), sameRecords(nil))
+		return redisson.New(dialURL(t, "redis://holdfast:secret@"+addr), sameRecords(nil))
 	})
 	drivertest.Run(t, likeRedisson(h))
 }
@@ -48,7 +47,7 @@ func TestConformanceRedissonFair(t *testing.T) {
 	wait := regexp.MustCompile(`(FENCED, FAIR, PLAIN, WAIT = .*, )\d+`)
 	patient := func(_, text string) string { return wait.ReplaceAllString(text, "${1}60000") }
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
-		return newFormat(must(rueidisconn.Dial("redis://holdfast:secret@"+addr))(t), &redisson.Config{Fair: true},
+		return newFormat(dialURL(t, "redis://holdfast:secret@"+addr), &redisson.Config{Fair: true},
 			patient)
 	})
 	drivertest.Run(t, likeRedisson(h))

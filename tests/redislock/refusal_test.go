@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // TestServerError: what the servers' replies mean, in the words of Redis 7 and Redis 6.
@@ -104,7 +103,7 @@ func TestReplicaTold(t *testing.T) {
 	replica := set.Replicas[0]
 	info := replica.Info("replication")
 	for client, conn := range map[string]redislock.Conn{
-		"rueidis":  must(rueidisconn.Dial(replica.URL()))(t),
+		"rueidis":  dialURL(t, replica.URL()),
 		"go-redis": viaGoRedis(t, redis.NewClient(&redis.Options{Addr: replica.Addr})),
 	} {
 		t.Run(client, func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // firstLate is a Conn that keeps back the answer to its first script after arm.
@@ -36,7 +35,7 @@ func TestRefusedLate(t *testing.T) {
 	t.Parallel()
 	url := testenv.Redis(t).URL()
 	other, b := session(t, url, long)
-	c := &firstLate{Conn: must(rueidisconn.Dial(url))(t), armed: make(chan struct{}, 1), answered: make(chan struct{}),
+	c := &firstLate{Conn: dialURL(t, url), armed: make(chan struct{}, 1), answered: make(chan struct{}),
 		pass: make(chan struct{})}
 	s := openSession(t, redislock.New(c, nil), long)
 	const name = "refused late"

@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // TestConformanceReplicas: the contract holds when a replica has to confirm answers.
@@ -30,7 +29,7 @@ func TestConformanceReplicas(t *testing.T) {
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)
-			conn := must(rueidisconn.Dial("redis://holdfast:secret@" + proxy.Addr))(t)
+			conn := dialURL(t, "redis://holdfast:secret@"+proxy.Addr)
 			b := redislock.New(conn, &redislock.Config{WaitReplicas: 1, WaitTimeout: 2 * ttl / 3})
 			mu.Lock()
 			all = append(all, b)

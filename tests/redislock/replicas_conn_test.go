@@ -321,7 +321,7 @@ func TestReplicasConfig(t *testing.T) {
 func TestWaitIsNotPermitted(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisACL(t, []string{aclRule})
-	conn := must(rueidisconn.Dial("redis://holdfast:secret@" + server.Addr))(t)
+	conn := dialURL(t, "redis://holdfast:secret@"+server.Addr)
 	table := redislock.New(conn, patient)
 	s := openSession(t, table, long)
 	if _, err := s.Acquire(within(t, soon), exclusive("x")); !errors.Is(err, driver.ErrRefused) {

@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // cannotSave makes a server unable to write its data to the disk, so that it refuses all writes,
@@ -78,7 +77,7 @@ func TestCannotSave(t *testing.T) {
 		},
 		"rueidis, Cluster": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
 			c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Args: protectedConfig})
-			dial := func() *redislock.Backend { return redislock.New(must(rueidisconn.Dial(c.URL("")))(t), nil) }
+			dial := func() *redislock.Backend { return redislock.New(dialURL(t, c.URL("")), nil) }
 			return c.Servers[c.Owner(tagOf("x"), 0)], []*redislock.Backend{dial(), dial()}
 		},
 	} {

@@ -291,20 +291,12 @@ func TestSeveralRefused(t *testing.T) {
 			"?sentineluser=watcher&sentinelpassword=watch",
 		"the server's wrong password": s.URL("holdfast:"+canary) + "?sentineluser=watcher&sentinelpassword=watch",
 	} {
-		conn, err := rueidisconn.Dial(url)
-		if !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), canary) {
+		if err := dialed(url); !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), canary) {
 			t.Errorf("%s: %v; want ErrRefused", what, err)
-		}
-		if err == nil {
-			_ = conn.Close()
 		}
 	}
 	// One server of a Cluster, used without the others: it does not have their names.
-	conn, err := rueidisconn.Dial("redis://holdfast:secret@" + c.Servers[0].Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := redislock.New(conn, nil)
+	b := redislock.New(dialURL(t, "redis://holdfast:secret@"+c.Servers[0].Addr), nil)
 	defer func() { _ = b.Close() }()
 	if _, err := b.List(within(t, soon), "", "", 10); !errors.Is(err, driver.ErrRefused) ||
 		!strings.Contains(err.Error(), "redis+cluster://") {

@@ -144,7 +144,7 @@ func TestListensAtPrimary(t *testing.T) {
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{})
 	for client, dial := range map[string]func(testing.TB, *testenv.RedisClusterServers) redislock.Conn{
 		"rueidis": func(t testing.TB, c *testenv.RedisClusterServers) redislock.Conn {
-			return must(rueidisconn.Dial(c.URL("")))(t)
+			return dialURL(t, c.URL(""))
 		},
 		"go-redis": goRedis(redis.ClusterOptions{}),
 		// RouteByLatency takes the same way. In v9.23.0 it has a data race of its own: a goroutine uses
@@ -152,7 +152,7 @@ func TestListensAtPrimary(t *testing.T) {
 		"go-redis, anywhere": goRedis(redis.ClusterOptions{RouteRandomly: true}),
 	} {
 		t.Run(client, func(t *testing.T) {
-			holder := openSession(t, redislock.New(must(rueidisconn.Dial(c.URL("")))(t), nil), time.Minute)
+			holder := openSession(t, redislock.New(dialURL(t, c.URL("")), nil), time.Minute)
 			s := openSession(t, redislock.New(dial(t, c), nil), time.Minute)
 			name := func(i int) string { return fmt.Sprintf("%s %d", client, i) }
 			seen := map[string]bool{}

@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/hook"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // The primary dies while a grant is idle. The holder hears of newcomers at the next one, or gives the
@@ -71,8 +70,8 @@ func TestStickyRefusedNewcomer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.Redis(t)
-			conn := &recallLoser{Conn: must(rueidisconn.Dial(server.URL()))(t)}
-			c, other := stickyClient(t, conn, long), stickyClient(t, must(rueidisconn.Dial(server.URL()))(t), long)
+			conn := &recallLoser{Conn: dialURL(t, server.URL())}
+			c, other := stickyClient(t, conn, long), stickyClient(t, dialURL(t, server.URL()), long)
 			m := c.Mutex("x", holdfast.Sticky(long))
 			last := take(t, m)
 			server.Do(refuse[0])

@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // recallLoser is a Conn that gets no call-backs while lost is true. It keeps the last one.
@@ -84,7 +83,7 @@ func take(t *testing.T, m *holdfast.Mutex) uint64 {
 func TestStickyCommands(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	c := stickyClient(t, must(rueidisconn.Dial(server.URL()))(t), long)
+	c := stickyClient(t, dialURL(t, server.URL()), long)
 	m := c.Mutex("x", holdfast.Sticky(long))
 	last := take(t, m)
 	commands := func() int {
@@ -115,10 +114,10 @@ func TestStickyCommands(t *testing.T) {
 func TestStickyCallBackIsLost(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	conn := &recallLoser{Conn: must(rueidisconn.Dial(server.URL()))(t)}
+	conn := &recallLoser{Conn: dialURL(t, server.URL())}
 	conn.lost.Store(true)
 	const d = 2 * time.Second
-	c, other := stickyClient(t, conn, long), stickyClient(t, must(rueidisconn.Dial(server.URL()))(t), long)
+	c, other := stickyClient(t, conn, long), stickyClient(t, dialURL(t, server.URL()), long)
 	last := take(t, c.Mutex("x", holdfast.Sticky(d)))
 	released := time.Now()
 	token := take(t, other.Mutex("x"))
@@ -135,9 +134,9 @@ func TestStickyCallBackIsLost(t *testing.T) {
 func TestStickyForgedCallBack(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	conn := &recallLoser{Conn: must(rueidisconn.Dial(server.URL()))(t)}
+	conn := &recallLoser{Conn: dialURL(t, server.URL())}
 	c := stickyClient(t, conn, long)
-	other := stickyClient(t, must(rueidisconn.Dial(server.URL()))(t), long)
+	other := stickyClient(t, dialURL(t, server.URL()), long)
 	m := c.Mutex("x", holdfast.Sticky(long))
 	grant := func() string {
 		r, err := other.Inspect(within(t, soon), "x")
@@ -273,7 +272,7 @@ func TestStickyInTurn(t *testing.T) {
 	t.Parallel()
 	const turn = 40 * time.Millisecond
 	server := testenv.Redis(t)
-	conn, clock := must(rueidisconn.Dial(server.URL()))(t), rawClient(t, server.Addr)
+	conn, clock := dialURL(t, server.URL()), rawClient(t, server.Addr)
 	var mutexes []*holdfast.Mutex
 	for range 4 {
 		mutexes = append(mutexes, stickyClient(t, conn, long).Mutex("x", holdfast.Sticky(long)))

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // A user without the permission to track keys cannot watch, and no retry helps. Package holdfast
@@ -24,7 +23,7 @@ func TestTrackRefused(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "holdfast", Password: "secret"})
 	t.Cleanup(func() { _ = client.Close() })
 	for what, conn := range map[string]redislock.Conn{
-		"rueidis":  must(rueidisconn.Dial("redis://holdfast:secret@" + server.Addr))(t),
+		"rueidis":  dialURL(t, "redis://holdfast:secret@"+server.Addr),
 		"go-redis": goredisconn.New(client),
 	} {
 		b := redislock.New(conn, nil)
