@@ -13,11 +13,17 @@ import (
 
 var _ redislock.SentinelAsker = (*conn)(nil)
 
-// Ask implements redislock.Asker.
+// Ask implements redislock.Asker. Each answer comes before redial closes its connection: a caller that
+// was refused by a replica asks it for its primary at that moment.
 func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
-	if err := c.ready(ctx); err != nil {
+	err := c.ready(ctx)
+	if err == nil {
+		err = c.connections.begin(ctx)
+	}
+	if err != nil {
 		return []redislock.Answer{{Err: err}}
 	}
+	defer c.connections.end()
 	return c.askAll(ctx, c.client.Nodes(), words)
 }
 
