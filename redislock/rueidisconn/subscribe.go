@@ -269,6 +269,10 @@ func (c *conn) listen(ctx context.Context, s *subscription) {
 func (c *conn) receiveAll(ctx context.Context, s *subscription) (astray bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	select {
+	case <-s.standing: // the confirmation of an earlier subscription says nothing about this one
+	default:
+	}
 	var looking sync.WaitGroup
 	if s.watch != nil {
 		watch := *s.watch
