@@ -222,11 +222,15 @@ func TestRefusingWrites(t *testing.T) {
 					return err == nil || driver.IsOver(err)
 				})
 				rec, err := back.Inspect(within(t, soon), "x")
-				if err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != r.ID {
+				// A client leaves a replica and connects again. A waiter that does not listen is passed over.
+				away := what == "a replica" && err == nil && len(rec.Holders) == 0
+				if !away && (err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != r.ID) {
 					t.Fatalf("Inspect: %+v, %v", rec, err)
 				}
-				if token := woken(t, reply); token != rec.Holders[0].Token && token != 0 {
-					t.Errorf("received %d; on record is %d", token, rec.Holders[0].Token)
+				token := gets(t, b, r, reply)
+				rec, err = back.Inspect(within(t, soon), "x")
+				if err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != r.ID || rec.Holders[0].Token != token {
+					t.Errorf("received %d; on record is %+v (%v)", token, rec, err)
 				}
 			})
 		}
