@@ -21,7 +21,7 @@ func TestConformanceReplicas(t *testing.T) {
 	var mu sync.Mutex
 	var all []*redislock.Backend
 	drivertest.Run(t, drivertest.Harness{
-		TTL:    2 * ttl, // replicas get a third of it
+		TTL:    4 * ttl, // a replica may be slow for a third of it
 		Only:   connected(),
 		Refuse: refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),
 		Damage: damages(func(string) *testenv.RedisServer { return set.Primary }, tagOf),
@@ -30,7 +30,7 @@ func TestConformanceReplicas(t *testing.T) {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)
 			conn := dialURL(t, "redis://holdfast:secret@"+proxy.Addr)
-			b := redislock.New(conn, &redislock.Config{WaitReplicas: 1, WaitTimeout: 2 * ttl / 3})
+			b := redislock.New(conn, &redislock.Config{WaitReplicas: 1, WaitTimeout: 4 * ttl / 3})
 			mu.Lock()
 			all = append(all, b)
 			mu.Unlock()
