@@ -190,7 +190,6 @@ func TestNoScript(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	s, b := session(t, server.URL(), long)
-	ctx := within(t, soon)
 	var holds []driver.Hold
 	for i := range 300 { // two batches
 		if i%100 == 0 {
@@ -199,15 +198,15 @@ func TestNoScript(t *testing.T) {
 		holds = append(holds, granted(t, s, exclusive(fmt.Sprint("n", i))))
 	}
 	server.Do("SCRIPT FLUSH")
-	if changes, err := s.Renew(ctx, holds); err != nil || len(changes) != 0 {
+	if changes, err := s.Renew(within(t, soon), holds); err != nil || len(changes) != 0 {
 		t.Fatalf("Renew: %v, %v", changes, err)
 	}
 	server.Do("SCRIPT FLUSH")
-	if list, err := b.List(ctx, "n", "", 1000); err != nil || len(list) != 300 {
+	if list, err := b.List(within(t, soon), "n", "", 1000); err != nil || len(list) != 300 {
 		t.Fatalf("List: %d, %v", len(list), err)
 	}
 	server.Do("SCRIPT FLUSH")
-	if err := s.Release(ctx, holds[0], 0); err != nil {
+	if err := s.Release(within(t, soon), holds[0], 0); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -40,12 +40,13 @@ func TestRedissonForced(t *testing.T) {
 // then has room for another.
 func TestRedissonReclaimed(t *testing.T) {
 	t.Parallel()
-	m, a, b, name := oneName(t)
+	m, name := newMixed(t), newID()
+	a, b := m.open(nil, 10*time.Minute)
 	other := granted(t, a, permits(name, 1, 3))
 	brief := permits(name, 1, 3)
-	brief.Lease = long / 2
+	brief.Lease = time.Minute
 	h := granted(t, a, brief)
-	m.reclaim(name, long*3/4)
+	m.reclaim(name, 5*time.Minute)
 	if changes, err := a.Renew(t.Context(), []driver.Hold{other, h}); err != nil || len(changes) != 1 ||
 		changes[0].State != driver.Gone || changes[0].Index != 1 {
 		t.Errorf("Renew: %+v, %v", changes, err)

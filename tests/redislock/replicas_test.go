@@ -148,7 +148,8 @@ func TestFrozenReplica(t *testing.T) {
 func TestMinReplicasToWrite(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
-	set.Primary.Do("CONFIG SET min-replicas-to-write 1") // and min-replicas-max-lag is 10 s
+	set.Primary.Do("CONFIG SET min-replicas-to-write 1")
+	set.Primary.Do("CONFIG SET min-replicas-max-lag 60") // seconds since a replica's last sign of life
 	plain, _ := onServer(t, set.Primary, nil, long)
 	hasty, _ := onServer(t, set.Primary, impatient, long)
 	set.Cut(0)
@@ -164,7 +165,6 @@ func TestHandOverIsConfirmed(t *testing.T) {
 	set := testenv.RedisReplicas(t, 1)
 	a, _ := onServer(t, set.Primary, patient, long)
 	b, table := onServer(t, set.Primary, &redislock.Config{WaitReplicas: 1, WaitTimeout: time.Second}, long)
-	ctx := within(t, soon)
 	for _, r := range []*driver.Request{exclusive("x"), {ID: newID(), Name: "s", Mode: driver.Shared, N: 1, Wait: true}} {
 		h := granted(t, a, exclusive(r.Name))
 		reply := acquire(t, b, r)
@@ -172,13 +172,13 @@ func TestHandOverIsConfirmed(t *testing.T) {
 			t.Fatalf("granted twice: %+v", reply)
 		}
 		set.Cut(0)
-		if err := a.Release(ctx, h, 0); err != nil { // a release needs no replica
+		if err := a.Release(within(t, soon), h, 0); err != nil { // a release needs no replica
 			t.Fatal(err)
 		}
 		if token := woken(t, reply); token != 0 {
 			t.Fatalf("%s: woken with token %d, which no replica has", r.Name, token)
 		}
-		reply, err := b.Acquire(ctx, r)
+		reply, err := b.Acquire(within(t, soon), r)
 		unconfirmed(t, reply, err, "only 0 of 1 replicas")
 		unused(t, table, r.Name)
 		set.Join(0)

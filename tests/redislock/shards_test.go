@@ -50,22 +50,21 @@ func TestShards(t *testing.T) {
 // shardNames: many names, in all shards.
 func shardNames(t *testing.T, url string) {
 	s, b := session(t, url, long)
-	ctx := within(t, soon)
 	var holds []driver.Hold
 	prefix := newID()
 	for i := range 300 {
 		holds = append(holds, granted(t, s, exclusive(fmt.Sprint(prefix, i))))
 	}
-	if changes, err := s.Renew(ctx, holds); err != nil || len(changes) != 0 {
+	if changes, err := s.Renew(within(t, soon), holds); err != nil || len(changes) != 0 {
 		t.Fatalf("Renew: %v, %v", changes, err)
 	}
-	if list, err := b.List(ctx, prefix, "", 1000); err != nil || len(list) != 300 {
+	if list, err := b.List(within(t, soon), prefix, "", 1000); err != nil || len(list) != 300 {
 		t.Fatalf("List: %d, %v", len(list), err)
 	}
-	if err := s.Close(ctx); err != nil {
+	if err := s.Close(within(t, soon)); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := b.List(ctx, prefix, "", 1000); err != nil || len(list) != 0 {
+	if list, err := b.List(within(t, soon), prefix, "", 1000); err != nil || len(list) != 0 {
 		t.Fatalf("List after Close: %d, %v", len(list), err)
 	}
 }
@@ -74,7 +73,6 @@ func shardNames(t *testing.T, url string) {
 // them is.
 func movingNames(t *testing.T, c *testenv.RedisClusterServers, url string) {
 	s, _ := session(t, url, long)
-	ctx := within(t, soon)
 	var holds []driver.Hold
 	first := newID()
 	for i := 0; len(holds) < 20; i++ {
@@ -84,7 +82,7 @@ func movingNames(t *testing.T, c *testenv.RedisClusterServers, url string) {
 	}
 	m := c.Migrate(tagOf(first), (c.Owner(tagOf(first), 0)+1)%3)
 	for {
-		if changes, err := s.Renew(ctx, holds); err != nil || len(changes) != 0 {
+		if changes, err := s.Renew(within(t, soon), holds); err != nil || len(changes) != 0 {
 			t.Errorf("Renew: %v, %v", changes, err)
 		}
 		if m.Move(7) == 0 {
@@ -92,7 +90,7 @@ func movingNames(t *testing.T, c *testenv.RedisClusterServers, url string) {
 		}
 	}
 	m.End()
-	if changes, err := s.Renew(ctx, holds); err != nil || len(changes) != 0 {
+	if changes, err := s.Renew(within(t, soon), holds); err != nil || len(changes) != 0 {
 		t.Errorf("Renew: %v, %v", changes, err)
 	}
 }
