@@ -195,7 +195,8 @@ func TestRedissonListeningCost(t *testing.T) {
 	}
 	checks := h.renewals.Load()
 	pairs(many)
-	if n := h.renewals.Load() - checks; n > slow {
+	// The message of that release may be looked at late, when the name has been taken again.
+	if n := h.renewals.Load() - checks; n > slow+1 {
 		t.Errorf("%d checks for our own messages", n)
 	}
 
