@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -17,9 +18,11 @@ func TestHolderOfOthersIsOneLine(t *testing.T) {
 			Host: evil, PID: 1, User: evil, Program: evil, Note: evil},
 		`another program "b7033f2a:1"`: {Program: "Redisson", Note: "b7033f2a:1", Undated: true},
 	} {
-		h.Since = time.Now()
-		if got := h.String(); got != what {
-			t.Errorf("%s\nwant %s", got, what)
-		}
+		synctest.Test(t, func(t *testing.T) { // time stands still: "for 0s" is exact
+			h.Since = time.Now()
+			if got := h.String(); got != what {
+				t.Errorf("%s\nwant %s", got, what)
+			}
+		})
 	}
 }
