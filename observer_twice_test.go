@@ -18,33 +18,35 @@ import (
 // in Released as well. Close still counts its callers correctly: it neither hangs nor returns too
 // early.
 func TestCloseAfterAnObserverThatPanicsTwice(t *testing.T) {
-	o := &holdfast.Observer{
-		Acquired: func(string, uint64, time.Duration) { panic("of an observer") },
-		Released: func(string, uint64, time.Duration, error) { panic("of an observer, too") },
-	}
-	c, err := holdfast.New(t.Context(), memlock.New(), &holdfast.Config{TTL: ttl, Observer: o})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if !panics(func() { _, _ = c.Mutex("x").Lock(t.Context()) }) {
-			t.Fatal("no panic")
+	synctest.Test(t, func(t *testing.T) {
+		o := &holdfast.Observer{
+			Acquired: func(string, uint64, time.Duration) { panic("of an observer") },
+			Released: func(string, uint64, time.Duration, error) { panic("of an observer, too") },
 		}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	closed := make(chan struct{})
-	go func() { defer close(closed); _ = c.Close(ctx) }()
-	select {
-	case <-closed:
-	case <-time.After(5 * time.Second):
-		t.Error("Close hangs")
-		cancel()
-		<-closed
-	}
-	if l, err := c.Mutex("x").TryLock(t.Context()); l != nil || err == nil {
-		t.Errorf("TryLock after Close: %v, %v", l, err)
-	}
+		c, err := holdfast.New(t.Context(), memlock.New(), &holdfast.Config{TTL: ttl, Observer: o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if !panics(func() { _, _ = c.Mutex("x").Lock(t.Context()) }) {
+				t.Fatal("no panic")
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		closed := make(chan struct{})
+		go func() { defer close(closed); _ = c.Close(ctx) }()
+		select {
+		case <-closed:
+		case <-time.After(5 * time.Second):
+			t.Error("Close hangs")
+			cancel()
+			<-closed
+		}
+		if l, err := c.Mutex("x").TryLock(t.Context()); l != nil || err == nil {
+			t.Errorf("TryLock after Close: %v, %v", l, err)
+		}
+	})
 }
 
 // An Observer panics, and its caller recovers: the client does not go on renewing any of several
