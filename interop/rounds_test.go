@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"testing"
@@ -26,8 +27,10 @@ type contest struct {
 
 type report struct{ rounds, writes, shared, full int }
 
-// contend starts a process for each of sides, and each carries out n rounds.
-func contend(t *testing.T, kind string, limit, n int, sides ...side) *contest {
+// contend starts a process for each of sides, and each carries out n rounds. If missing says what the contest
+// lacks, they do it again: a busy machine lets one side finish before the other begins.
+func contend(t *testing.T, kind string, limit, n int, missing func(*contest, judge.Verdict) string,
+	sides ...side) *contest {
 	t.Helper()
 	w := newWorld(t)
 	c := &contest{t: t, kind: kind, limit: limit, side: map[string]string{}}
@@ -40,11 +43,18 @@ func contend(t *testing.T, kind string, limit, n int, sides ...side) *contest {
 	}
 	// A cold virtual machine would start too late to contend.
 	c.run(root+"/warm-up/"+kind, n/10)
-	c.run(root+"/interop/"+kind, n)
+	lack := ""
+	for i := range 5 {
+		c.run(fmt.Sprint(root, "/interop/", kind, i), n)
+		if lack = missing(c, c.judge()); lack == "" {
+			return c
+		}
+	}
+	t.Errorf("%s, in each of 5 contests: the rest proves nothing", lack)
 	return c
 }
 
-// run carries out n rounds in every process.
+// run carries out n rounds in every process. No update may be lost.
 func (c *contest) run(path string, n int) {
 	c.t.Helper()
 	counter, log := prepared(c.t)
@@ -75,6 +85,9 @@ func (c *contest) run(path string, n int) {
 		c.t.Fatal(err)
 	}
 	c.log = string(b)
+	if got := c.total().writes; c.counter != got {
+		c.t.Errorf("the counter is %d after %d writes", c.counter, got)
+	}
 }
 
 // answers returns the actors' answers, which must all be "ok". The first other answer fails the
@@ -109,20 +122,20 @@ func (c *contest) total() (sum report) {
 	return sum
 }
 
-// checkCount checks that no update was lost.
+// checkCount checks that the rounds wrote as often as they should.
 func (c *contest) checkCount(writes int) {
 	c.t.Helper()
-	if got := c.total().writes; got != writes || c.counter != writes {
-		c.t.Errorf("the counter is %d after %d writes; want %d", c.counter, got, writes)
+	if got := c.total().writes; got != writes {
+		c.t.Errorf("%d writes; want %d", got, writes)
 	}
 }
 
-// checkContention fails the test if the sides hardly contended: the rest then proves nothing.
-func (c *contest) checkContention(what string, n, atLeast int) {
-	c.t.Helper()
-	if n < atLeast {
-		c.t.Errorf("%s only %d times; the test needs at least %d", what, n, atLeast)
+// rare says that what happened n times should happen atLeast so often; it is empty if it did.
+func rare(what string, n, atLeast int) string {
+	if n >= atLeast {
+		return ""
 	}
+	return fmt.Sprintf("%s %d times, of at least %d", what, n, atLeast)
 }
 
 // judge fails the test if the log shows an overlap.
@@ -137,36 +150,34 @@ func (c *contest) judge() judge.Verdict {
 }
 
 func TestMutexRounds(t *testing.T) {
-	c := contend(t, "mutex", 1, rounds, curator, curator, ours, ours)
+	turns := func(_ *contest, v judge.Verdict) string { return rare("the lock changed sides", v.Turns, rounds/5) }
+	c := contend(t, "mutex", 1, rounds, turns, curator, curator, ours, ours)
 	c.checkCount(4 * rounds)
-	c.checkContention("the lock changed sides", c.judge().Turns, rounds/5)
 }
 
 func TestReadWriteRounds(t *testing.T) {
-	c := contend(t, "rw", 1, rounds, curator, curator, ours, ours)
+	c := contend(t, "rw", 1, rounds, func(c *contest, v judge.Verdict) string {
+		return cmp.Or(rare("the lock changed sides", v.Turns, rounds/5),
+			rare("readers of both sides were inside together", v.Mixed, 1),
+			rare("a reader saw another reader inside", c.total().shared, 1))
+	}, curator, curator, ours, ours)
 	c.checkCount(4 * rounds / 5)
-	v := c.judge()
-	c.checkContention("the lock changed sides", v.Turns, rounds/5)
-	c.checkContention("readers of both sides were inside together", v.Mixed, 1)
-	if c.total().shared == 0 {
-		t.Error("no two readers were ever inside together")
-	}
 }
 
 func TestSemaphoreRounds(t *testing.T) {
 	const limit = 3
-	c := contend(t, "semaphore", limit, rounds, curator, curator, ours, ours)
-	v := c.judge()
-	c.checkContention("holders of both sides were inside together", v.Mixed, rounds/5)
-	if v.Most != limit || c.total().full == 0 {
-		t.Errorf("at most %d were inside, all permits were in use in %d rounds; the limit is %d", v.Most, c.total().full,
-			limit)
-	}
+	contend(t, "semaphore", limit, rounds, func(c *contest, v judge.Verdict) string {
+		if v.Most < limit {
+			return fmt.Sprintf("at most %d of %d were inside", v.Most, limit)
+		}
+		return cmp.Or(rare("holders of both sides were inside together", v.Mixed, rounds/5),
+			rare("all permits were in use", c.total().full, 1))
+	}, curator, curator, ours, ours)
 }
 
 // The lock of the usual Go client is a third party: it knows neither Curator nor holdfast.
 func TestThreePartiesRounds(t *testing.T) {
-	c := contend(t, "mutex", 1, rounds/5, curator, ours, stock)
+	turns := func(_ *contest, v judge.Verdict) string { return rare("the lock changed sides", v.Turns, rounds/20) }
+	c := contend(t, "mutex", 1, rounds/5, turns, curator, ours, stock)
 	c.checkCount(3 * rounds / 5)
-	c.checkContention("the lock changed sides", c.judge().Turns, rounds/20)
 }
