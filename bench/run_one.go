@@ -106,15 +106,19 @@ func runOneRested(ctx context.Context, b *testbed, l library, clients, contender
 	for !r.begun() && ctx.Err() == nil {
 		pause(ctx, time.Millisecond)
 	}
+	sent, start := w.commands.Load(), time.Now()
 	r.counting.Store(true)
 	before, berr := b.read(ctx, w) // this takes as long as the reading at the end
+	before.sent, before.start = sent, start
 	first := r.entered.Load()
 	pause(ctx, b.duration)
 	for r.entered.Load() < first+2 && r.ended.Load() == 0 && lctx.Err() == nil {
 		pause(lctx, time.Millisecond) // the machine has stood still: nothing has been measured
 	}
 	r.counting.Store(false)
+	sent, start = w.commands.Load(), time.Now()
 	after, aerr := b.read(ctx, w)
+	after.sent, after.start = sent, start
 	conns := w.open.Load()
 	r.end.Store(int64(time.Since(r.base)))
 	cancel()

