@@ -83,18 +83,36 @@ func harness(t *testing.T, server *testenv.PostgresServer, user string, cfg *sql
 			t.Helper()
 			server.Restart(true)
 		},
-		Refuse: map[string]func(testing.TB) func(){"default_transaction_read_only": func(testing.TB) func() {
-			const moment = 100 * time.Millisecond // enough for all processes to read the settings again
+		Refuse: map[string]func(testing.TB) func(){"default_transaction_read_only": func(t testing.TB) func() {
 			server.Exec("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
-			time.Sleep(moment)
+			untilReloaded(t, server, "on")
 			return func() {
 				server.Exec("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
-				time.Sleep(moment)
+				untilReloaded(t, server, "off")
 			}
 		}},
 		Forger: forger(t, server, cfg == nil),
 		Damage: damages(pool(t, server.DSN("postgres")+"&search_path=locks,public")),
 	}
+}
+
+// untilReloaded waits until all sessions of the server know the value of default_transaction_read_only.
+// pg_reload_conf only asks the postmaster, which reads the settings and signals all sessions. Then it
+// starts new sessions, so a new one with the value shows that all others have the signal.
+func untilReloaded(t testing.TB, server *testenv.PostgresServer, value string) {
+	t.Helper()
+	until(t, "default_transaction_read_only is "+value, func() bool {
+		db, err := sql.Open("pgx", server.DSN("postgres"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		var is string
+		if err := db.QueryRow("SHOW default_transaction_read_only").Scan(&is); err != nil {
+			t.Fatal(err)
+		}
+		return is == value
+	})
 }
 
 // damages are ways to damage a row.
