@@ -162,7 +162,7 @@ var pushes = []check{
 		"a waiter that a stranger deceived learns of it at its first renewal; the true holder stays", func(e *env) {
 			e.useExpiry()
 			e.withForger(func(f *Forger) {
-				s := e.pushFixture(f, e.h.TTL)
+				s := e.pushFixture(f, steadyTTL) // b renews several times while the check waits
 				if l := s.deceive(); l != nil {
 					select {
 					case <-l.Done():
