@@ -120,20 +120,20 @@ var primitives = []check{
 		}},
 	{"R5", "latch of clients", "waiters of a latch continue when it has been counted down", func(e *env) {
 		e.useExpiry()
-		a, b := e.clientFor(e.h.TTL), e.clientFor(e.h.TTL)
-		if _, err := a.Latch(e.name("l")).Set(e.ctx, 3); err != nil {
+		a, b, c := e.clientFor(e.h.TTL), e.clientFor(e.h.TTL), e.client(nil)
+		if _, err := c.Latch(e.name("l")).Set(e.ctx, 3); err != nil {
 			e.Fatal(err)
 		}
 		errs := make(chan error, 2)
-		for _, c := range []*holdfast.Client{a, b} {
-			go func() { errs <- c.Latch(e.name("l")).Wait(e.ctx) }()
+		for _, waiter := range []*holdfast.Client{a, b} { // they try for a TTL only
+			go func() { errs <- e.answered(func() error { return waiter.Latch(e.name("l")).Wait(e.ctx) }) }()
 		}
 		e.sleepPastTTL() // until the interests of the waiters expire, unless they ask again
 		for _, id := range []string{"1", "1", "2", ""} {
 			if len(errs) > 0 {
 				e.Fatal("Wait returned before zero")
 			}
-			if _, err := b.Latch(e.name("l")).CountDown(e.ctx, id); err != nil {
+			if _, err := c.Latch(e.name("l")).CountDown(e.ctx, id); err != nil {
 				e.Fatal(err)
 			}
 		}
