@@ -33,7 +33,7 @@ var lateRequests = []check{
 				_ = b.Cancel(ctx, r.Name, r.ID) // Cancel may be held back, too
 				cancel()
 				deliver()
-				e.until("the name is free", func() bool {
+				free := func() bool { // after the same cancel
 					ctx, cancel := context.WithTimeout(e.ctx, time.Second)
 					defer cancel()
 					_ = b.Cancel(ctx, r.Name, r.ID)
@@ -43,12 +43,13 @@ var lateRequests = []check{
 						a.release(driver.Hold{Name: probe.Name, ID: probe.ID, Token: reply.Token})
 					}
 					return reply.Token != 0
-				})
+				}
+				e.until("the name is free", free)
 				time.Sleep(quiet) // enough time to arrive even later
+				e.until("the name is free again", free)
 				if err := b.Cancel(e.ctx, r.Name, r.ID); err != nil {
 					e.Errorf("Cancel: %v", err)
 				}
-				a.release(a.get(once(a.req("x"))))
 			}
 		}},
 	{"R8", "place after its cancel", "a request to wait that arrives after its cancel leaves no place in the queue",
