@@ -125,8 +125,17 @@ var queue = []check{
 			rb := b.req("x")
 			b.refused(rb)
 			var both sync.WaitGroup
-			both.Go(func() { a.Release(e.ctx, h, 0) })
-			both.Go(func() { b.Cancel(e.ctx, rb.Name, rb.ID) })
+			both.Go(func() { // a repeat finds that the first has released
+				err := e.answered(func() error { return a.Release(e.ctx, h, 0) })
+				if err != nil && !driver.IsOver(err) {
+					e.Errorf("Release: %v", err)
+				}
+			})
+			both.Go(func() {
+				if err := e.answered(func() error { return b.Cancel(e.ctx, rb.Name, rb.ID) }); err != nil {
+					e.Errorf("Cancel: %v", err)
+				}
+			})
 			both.Wait()
 			c.release(c.get(once(c.req("x"))))
 		}
