@@ -34,15 +34,21 @@ func (e *env) shortPeer() *peer {
 func (e *env) peerFor(ttl time.Duration) *peer {
 	e.Helper()
 	c := e.conn()
-	id, called := strings.ToLower(rand.Text()), make(chan string, 1024)
+	called := make(chan string, 1024)
 	wanted := func(_, id string) {
 		select {
 		case called <- id:
 		default:
 		}
 	}
-	s, err := c.Open(e.ctx, driver.SessionConfig{ID: id, TTL: ttl, Wanted: wanted,
-		Info: driver.Info{Host: "h", PID: 1, Note: id}.String()})
+	var id string
+	var s driver.Session
+	err := e.answered(func() (err error) { // with a new ID: something may be left of the last one
+		id = strings.ToLower(rand.Text())
+		s, err = c.Open(e.ctx, driver.SessionConfig{ID: id, TTL: ttl, Wanted: wanted,
+			Info: driver.Info{Host: "h", PID: 1, Note: id}.String()})
+		return err
+	})
 	if err != nil {
 		e.Fatalf("Open: %v", err)
 	}

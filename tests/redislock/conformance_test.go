@@ -30,6 +30,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisACL(t, []string{aclRule + " +client|tracking"}, "--appendonly", "yes")
 	drivertest.Run(t, harness(server, nil, func(t testing.TB, addr string) redislock.Conn {
+		t.Helper()
 		return dialURL(t, "redis://holdfast:secret@"+addr)
 	}))
 }
