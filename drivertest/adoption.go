@@ -45,7 +45,7 @@ var adoption = []check{
 				var held []driver.Hold
 				for _, k := range e.kinds() {
 					r := k.ask(a, k.name)
-					life := proof{e, time.Now()}
+					life := proof{e, a, time.Now()}
 					h := a.get(r)
 					adopted := driver.Hold{Name: h.Name, ID: b.req("").ID, Token: h.Token}
 					if life.prove("Adopt", func() bool { return b.tryAdopt(h, adopted.ID) == nil }) {
@@ -153,7 +153,7 @@ var adoption = []check{
 			e.retrySlow(func() (slow bool) {
 				b := e.shortPeer()
 				h := a.get(k.ask(a, k.name))
-				life := proof{e, time.Now()}
+				life := proof{e, b, time.Now()}
 				held := b.adopt(h)
 				for range 3 {
 					time.Sleep(e.h.TTL / 2)
@@ -161,7 +161,7 @@ var adoption = []check{
 						return true
 					}
 				}
-				return life.prove("Renew", func() bool { return b.renew(held).State == 0 })
+				return life.prove("Renew", func() bool { return b.tryRenew(held) })
 			})
 		}
 	}},

@@ -57,7 +57,7 @@ var exclusive = []check{
 		e.retrySlow(func() (slow bool) {
 			a := e.shortPeer()
 			r := a.req("x")
-			life := proof{e, time.Now()}
+			life := proof{e, a, time.Now()}
 			h := a.get(r)
 			for range 3 {
 				time.Sleep(e.h.TTL / 2)
@@ -87,11 +87,11 @@ var exclusive = []check{
 		e.retrySlow(func() (slow bool) {
 			a := e.shortPeer()
 			r := a.req("x")
-			life := proof{e, time.Now()}
+			life := proof{e, a, time.Now()}
 			h := a.get(r)
 			for range 5 {
 				time.Sleep(e.h.TTL / 3)
-				if life.prove("Renew", func() bool { return a.renew(h).State == 0 }) {
+				if life.prove("Renew", func() bool { return a.tryRenew(h) }) {
 					return true
 				}
 				if b.ask(once(b.req("x"))).Token != 0 {
@@ -183,15 +183,19 @@ var exclusive = []check{
 		func(e *env) {
 			e.useExpiry()
 			minimum := 3 * e.h.TTL
-			a, b := e.shortPeer(), e.peer()
+			b := e.peer()
 			for _, end := range []string{"release", "death"} {
 				e.retrySlow(func() (slow bool) {
+					a := e.shortPeer()
 					r := a.req(end)
 					r.MinHold = minimum
 					start := time.Now()
+					life := proof{e, a, start}
 					h := a.get(r)
 					if end == "release" {
-						a.release(h)
+						if life.prove("Release", func() bool { return a.tryRelease(h) }) {
+							return true
+						}
 						if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
 							e.Errorf("second Release of a kept name: %v; want ErrGone", err)
 						}

@@ -153,7 +153,7 @@ var latches = []check{
 				var life proof
 				for range 4 {
 					time.Sleep(e.h.TTL / 3)
-					life = proof{e, time.Now()}
+					life = proof{e, nil, time.Now()}
 					reply = b.awaitNotYet("l", "w-1")
 				}
 				a.countDown("l", "c-1", 0)

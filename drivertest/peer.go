@@ -129,6 +129,16 @@ func (p *peer) release(h driver.Hold) {
 	}
 }
 
+// tryRelease reports whether a release is done. The grant may be over.
+func (p *peer) tryRelease(h driver.Hold) bool {
+	p.e.Helper()
+	err := p.Release(p.e.ctx, h, 0)
+	if err != nil {
+		p.e.Logf("Release(%q): %v", h.Name, err)
+	}
+	return err == nil
+}
+
 // answered repeats f, as callers do, until the store answers: a slow machine may have lost a
 // connection, or the proof of a session.
 func (e *env) answered(f func() error) (err error) {
@@ -138,6 +148,20 @@ func (e *env) answered(f func() error) (err error) {
 			return err
 		}
 	}
+}
+
+// tryRenew reports whether h is renewed. Its grant or its session may be over.
+func (p *peer) tryRenew(h driver.Hold) bool {
+	p.e.Helper()
+	var changes []driver.Change
+	err := p.e.answered(func() (err error) {
+		changes, err = p.Renew(p.e.ctx, []driver.Hold{h})
+		return err
+	})
+	if err != nil || len(changes) > 0 {
+		p.e.Logf("Renew(%q): %+v, %v", h.Name, changes, err)
+	}
+	return err == nil && len(changes) == 0
 }
 
 // renew is a Renew of one hold that must be answered; the zero Change means no change.

@@ -175,11 +175,12 @@ var queue = []check{
 		"R6", "lease of a hand-over",
 		"a lock that is handed over lasts a TTL from the waiter's last renewal, no less and little more", func(e *env) {
 			e.useExpiry()
-			a, b, c := e.peer(), e.shortPeer(), e.peer()
+			a, c := e.peer(), e.peer()
 			e.retrySlow(func() (slow bool) {
+				b := e.shortPeer()
 				h := a.get(a.req("x"))
 				rb, rc := b.req("x"), c.req("x")
-				life := proof{e, time.Now()}
+				life := proof{e, b, time.Now()}
 				wb := b.refused(rb)
 				asked := time.Now()
 				wc := c.refused(rc)
