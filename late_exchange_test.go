@@ -247,6 +247,7 @@ func TestGivenUpLocksDoNotPileUp(t *testing.T) {
 		}
 		before := heap()
 		within(t, "the Locks", 0, 150*time.Millisecond, all.Wait)
+		synctest.Wait() // those of the Locks may be about to end
 		t.Logf("%d goroutines, %d kB more than while they waited", runtime.NumGoroutine(), (int64(heap())-int64(before))/1024)
 		if k := runtime.NumGoroutine(); k > 100 {
 			t.Errorf("%d goroutines for %d locks that were given up", k, n)
