@@ -20,7 +20,8 @@ func TestDialOfAnother(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	hang := make(chan chan struct{}, 1) // the next attempt to connect closes it, and then hangs
-	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+	const url = "redis://any:1?dial-timeout=1m"
+	conn, err := rueidisconn.DialVia(url, func(ctx context.Context, network, _ string) (net.Conn, error) {
 		select {
 		case began := <-hang:
 			close(began)
