@@ -59,7 +59,7 @@ func TestWaitingAfterPush(t *testing.T) {
 				r.since = latest // the caller may count a lease from then on
 				holds := []hold{{Hold: driver.Hold{Name: "x", ID: r.driver.ID}, r: r, term: latest}}
 				for _, p := range s.endpoints {
-					s.learn(p, holds, []part{{0, latest}}, []driver.Change{{Index: 0, State: driver.Waiting}}, nil)
+					s.learn(p, holds, []part{{term: latest}}, []driver.Change{{Index: 0, State: driver.Waiting}}, nil)
 				}
 				r.mu.Lock()
 				if token := r.agreed(latest); token != 0 {

@@ -116,14 +116,15 @@ func (s *session) undecided(holds []hold) bool {
 
 // part is what a server is asked about a hold.
 type part struct {
-	hold int // its index
-	term term
+	hold  int // its index
+	term  term
+	place bool // of a grant: the server is not known to have granted it, and is asked for its place
 }
 
 // at1 returns the holds that server p has, as far as is known, and their state there.
 func (s *session) at1(p *endpoint, holds []hold) (of []part, own []driver.Hold) {
 	for i := range holds {
-		h, t := holds[i].Hold, holds[i].term
+		h, t, place := holds[i].Hold, holds[i].term, false
 		if r := holds[i].r; r != nil {
 			r.mu.Lock()
 			vote := &r.votes[p.index]
@@ -132,7 +133,7 @@ func (s *session) at1(p *endpoint, holds []hold) (of []part, own []driver.Hold) 
 			case h.Token != 0 && vote.state == granted:
 				h.Token = vote.token
 			case h.Token != 0: // a place of the grant, which may be renewed at no majority
-				t = s.rest(r.proof, t.stamp)
+				t, place = s.rest(r.proof, t.stamp), true
 				h.Token, h.Lease = 0, s.kept(t)
 			}
 			r.mu.Unlock()
@@ -140,7 +141,7 @@ func (s *session) at1(p *endpoint, holds []hold) (of []part, own []driver.Hold) 
 				continue
 			}
 		}
-		of, own = append(of, part{i, t}), append(own, h)
+		of, own = append(of, part{i, t, place}), append(own, h)
 	}
 	return of, own
 }
@@ -175,6 +176,9 @@ func (s *session) learn(p *endpoint, holds []hold, of []part, changes []driver.C
 		vote := &r.votes[p.index]
 		switch c.State {
 		case driver.Gone:
+			if asked.place && vote.state == granted {
+				break // the server may have granted it after that answer: the next renewal asks for the grant
+			}
 			if vote.state == granted && vote.answered <= stamp {
 				vote.ended, vote.missing = stamp, c.Missing
 			}

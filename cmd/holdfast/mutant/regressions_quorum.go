@@ -99,4 +99,8 @@ var quorumRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/acquire.go", `if r.over { // its release`, `if false { // its release`},
 		}}, "redislock/quorum", "TestAskedAfterRelease"},
+	{Mutant{ID: "quorum-answer-before-the-grant", Bug: "a server's answer from before it granted a request counts as the end of that grant",
+		Edits: []Edit{
+			{"redislock/quorum/renew.go", `if asked.place && vote.state == granted {`, `if false {`},
+		}}, "redislock/quorum", "TestAskedDuringRenewal"},
 }
