@@ -82,8 +82,9 @@ type Harness struct {
 
 	// Placed returns when all servers have a place or a grant of a request that waits for name. It is
 	// for a store of several servers that each have a queue: a request that reaches one of them late
-	// comes later in its queue. Nil: an answer means that the request has its place.
-	Placed func(t testing.TB, name, id string)
+	// comes later in its queue. Placed calls renew again and again while it waits: a renewal of the place
+	// asks a server that the request has not reached. Nil: an answer means that the request has its place.
+	Placed func(t testing.TB, name, id string, renew func())
 
 	// Only lists the checks to run, for a store whose whole suite runs with another client library
 	// or on other servers. A name without a check fails the test. Empty: all.

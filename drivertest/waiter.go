@@ -20,7 +20,7 @@ func (p *peer) joinQueue(r *driver.Request) *waiter {
 	p.e.Helper()
 	w := &waiter{p: p, r: r, reply: p.refused(r)}
 	if placed := p.e.h.Placed; placed != nil {
-		placed(p.e.TB, r.Name, r.ID)
+		placed(p.e.TB, r.Name, r.ID, func() { _, _ = p.Renew(p.e.ctx, []driver.Hold{place(r)}) })
 	}
 	return w
 }

@@ -82,12 +82,12 @@ func harness(g *group) drivertest.Harness {
 }
 
 // placed returns drivertest.Harness.Placed. A server in quarantine gives no places.
-func (g *group) placed() func(t testing.TB, name, id string) {
+func (g *group) placed() func(t testing.TB, name, id string, renew func()) {
 	members := make([]*redislock.Member, len(g.servers))
 	for i := range members {
 		members[i] = member(g.t, g, i)
 	}
-	return func(t testing.TB, name, id string) {
+	return func(t testing.TB, name, id string, renew func()) {
 		t.Helper()
 		is := func(h driver.Holder) bool { return h.ID == id }
 		for i, m := range members {
@@ -101,6 +101,7 @@ func (g *group) placed() func(t testing.TB, name, id string) {
 				if time.Now().After(end) {
 					t.Fatalf("server %d has no place of %s: %+v, %v", i+1, id, r, err)
 				}
+				renew()
 			}
 		}
 	}
