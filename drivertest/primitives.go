@@ -16,8 +16,11 @@ var primitives = []check{
 	{"R7", "read and write", "readers share, writers are alone, and both get in", func(e *env) {
 		var readers, writers, together atomic.Int64
 		var all sync.WaitGroup
-		for i := range 8 {
-			m := e.client(nil).RWMutex(e.name("x"))
+		var locks []*holdfast.RWMutex
+		for range 8 { // before any of them is used: all are to be used at the same time
+			locks = append(locks, e.client(nil).RWMutex(e.name("x")))
+		}
+		for i, m := range locks {
 			all.Go(func() {
 				for range 15 {
 					if i < 2 {
