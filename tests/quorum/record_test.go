@@ -102,12 +102,8 @@ func TestRights(t *testing.T) {
 	for _, c := range clients {
 		all4.Go(func() { // they come at once: the votes split, and the clients settle that
 			for range 20 {
-				if err := c.RWMutex("x").Do(within(t), func(context.Context) error { return nil }); err != nil {
-					t.Error(err)
-				}
-				if err := c.RWMutex("x").RDo(within(t), func(context.Context) error { return nil }); err != nil {
-					t.Error(err)
-				}
+				do(t, c.RWMutex("x").Do, func(context.Context) error { return nil })
+				do(t, c.RWMutex("x").RDo, func(context.Context) error { return nil })
 			}
 		})
 	}
@@ -116,9 +112,7 @@ func TestRights(t *testing.T) {
 	for i := range 64 { // many goroutines of one client share exchanges
 		many.Go(func() {
 			for range 20 {
-				if err := clients[0].Mutex(fmt.Sprint(i)).Do(within(t), func(context.Context) error { return nil }); err != nil {
-					t.Error(err)
-				}
+				do(t, clients[0].Mutex(fmt.Sprint(i)).Do, func(context.Context) error { return nil })
 			}
 		})
 	}
@@ -216,14 +210,14 @@ func TestBusyReaders(t *testing.T) {
 			for round := range rounds {
 				write := (i+round)%6 == 0
 				rw := c.RWMutex("x")
-				do, mine, others := rw.RDo, &readers, &writers
+				call, mine, others := rw.RDo, &readers, &writers
 				if write {
-					do, mine = rw.Do, &writers
+					call, mine = rw.Do, &writers
 				}
 				tokens.Lock()
 				before := last
 				tokens.Unlock()
-				err := do(within(t), func(ctx context.Context) error {
+				ok := do(t, call, func(ctx context.Context) error {
 					n, m := mine.Add(1), others.Load()
 					if write && (n != 1 || readers.Load() != 0) || !write && m != 0 {
 						t.Errorf("%d inside, writers: %v; and others", n, write)
@@ -238,8 +232,7 @@ func TestBusyReaders(t *testing.T) {
 					mine.Add(-1)
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
+				if !ok {
 					return
 				}
 				done.Add(1)
