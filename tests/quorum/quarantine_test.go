@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
-	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // open opens a session, which is closed when the test ends.
@@ -39,7 +38,8 @@ func get(t testing.TB, s driver.Session, r *driver.Request) driver.Hold {
 	ctx := within(t)
 	reply, err := s.Acquire(ctx, r)
 	for id, n := r.ID, 0; ctx.Err() == nil && (passing(err) || err == nil && reply.Token == 0 && !r.Wait); n++ {
-		if err == nil { // refused: on a busy machine, the answers of a majority may be too late
+		// On a busy machine, the answers of a majority may be too late. Then a request is refused, or has ended.
+		if err == nil || errors.Is(err, driver.ErrSpent) {
 			r.ID = fmt.Sprint(id, "-", n)
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -169,9 +169,16 @@ func TestDeclare(t *testing.T) {
 	}
 	b := g.backend(g.addrs())
 	s := open(t, b, "a", time.Second)
+	helps := func(err error) bool {
+		return strings.Contains(err.Error(), "declare") && strings.Contains(err.Error(), "holdfast init")
+	}
 	_, err := s.Acquire(within(t), try("x", "a-1"))
-	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "declare") ||
-		!strings.Contains(err.Error(), "holdfast init") {
+	for n, end := 0, time.Now().Add(20*time.Second); errors.Is(err, driver.ErrUnavailable) && !helps(err) &&
+		time.Now().Before(end); n++ { // on a busy machine, the servers are still being compared
+		time.Sleep(5 * time.Millisecond)
+		_, err = s.Acquire(within(t), try("x", fmt.Sprint("a-1-", n)))
+	}
+	if !errors.Is(err, driver.ErrUnavailable) || !helps(err) {
 		t.Errorf("Acquire on a new quorum: %v; want ErrUnavailable and what to do", err)
 	}
 	if _, err := b.Inspect(within(t), "x"); !errors.Is(err, driver.ErrUnavailable) {
@@ -213,10 +220,7 @@ func TestMajorityGone(t *testing.T) {
 			ways := g.proxies()
 			b := g.backend(ways.addrs())
 			c := connect(t, b, &holdfast.Config{TTL: time.Second})
-			l, err := c.Mutex("held").Lock(within(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := repeat(t, func(ctx context.Context) (*holdfast.Lease, error) { return c.Mutex("held").Lock(ctx) })
 			var undo []func()
 			for i := range 2 {
 				undo = append(undo, hurt(g.servers[i], ways[i]))
@@ -242,7 +246,8 @@ func TestMajorityGone(t *testing.T) {
 			for {
 				l, err := c.Mutex("x").Lock(ctx)
 				if err == nil {
-					if err := l.Release(); err != nil && !passing(err) {
+					// On a slow machine the lease has expired by now.
+					if err := l.Release(); err != nil && !passing(err) && !errors.Is(err, holdfast.ErrLost) {
 						t.Error(err)
 					}
 					break
@@ -313,14 +318,7 @@ func TestNothingStays(t *testing.T) {
 			t.Errorf("%s without a majority: %v", what, err)
 		}
 		for i, server := range g.servers[3:] {
-			conn, err := rueidisconn.Dial(server.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := redislock.NewMember(conn, quorum.DefaultPrefix, time.Minute, g.set(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := memberAt(t, g, server.Addr)
 			for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // a cancellation may be under way
 				r, err := m.Inspect(within(t), "x")
 				if err != nil {
@@ -333,7 +331,6 @@ func TestNothingStays(t *testing.T) {
 					t.Fatalf("%s: server %d still has %+v", what, i+4, r)
 				}
 			}
-			_ = m.Close()
 		}
 		l, err := all.Mutex("x").TryLock(within(t))
 		if err != nil {
