@@ -18,10 +18,7 @@ func TestCloseBesideLocks(t *testing.T) {
 	g := start(t, 3, time.Minute)
 	for round := range testenv.Rounds(8, 40) {
 		b := g.backend(g.addrs())
-		s, err := b.Open(within(t), driver.SessionConfig{ID: fmt.Sprint("s", round), TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := open(t, b, fmt.Sprint("s", round), time.Minute)
 		var all sync.WaitGroup
 		begun := make(chan struct{}, 64)
 		for i := range 16 {
@@ -73,22 +70,16 @@ func TestCloseAfterCancel(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute)
 	ways := g.proxies()
-	s, err := g.backend(ways.addrs()).Open(within(t), driver.SessionConfig{ID: "s", TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, g.backend(ways.addrs()), "s", time.Minute)
 	r := try("x", "s-1")
 	r.MinHold = time.Millisecond // it is asked for at all servers at once
-	if reply, err := s.Acquire(within(t), r); err != nil || reply.Token == 0 {
-		t.Fatalf("%+v, %v", reply, err)
-	}
-	taken := func(r driver.Record) bool { return len(r.Holders) == 1 }
-	g.shows(t, 2, "x", "the grant", taken, func() {})
+	h := get(t, s, r)
+	g.everywhere(t, "x", renewals(t, s, h))
 	ways[2].Refuse()
 	if err := s.Cancel(within(t), r.Name, r.ID); err != nil {
 		t.Fatalf("Cancel: %v", err)
 	}
-	g.shows(t, 2, "x", "the grant", taken, func() {})
+	g.shows(t, 2, "x", "the grant", func(r driver.Record) bool { return len(r.Holders) == 1 }, func() {})
 	ways[2].Heal()
 	if err := s.Close(within(t)); err != nil {
 		t.Fatalf("Close: %v", err)

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
@@ -24,11 +23,11 @@ func (g *group) record(name string) string {
 	return ""
 }
 
-// retype gives a key another type.
+// retype gives a key another type, in one step: a session may be about to write the key.
 func retype(t testing.TB, s *testenv.RedisServer, key string) {
 	t.Helper()
-	s.Do("DEL " + key)
-	if reply := s.Do("RPUSH " + key + " spoilt"); reply != ":1" {
+	const script = `EVAL "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], 'spoilt')" 1 `
+	if reply := s.Do(script + key); reply != ":1" {
 		t.Fatal(reply)
 	}
 }
@@ -41,11 +40,10 @@ func TestOneDamaged(t *testing.T) {
 	other := get(t, a, try("y", "a-y"))
 	h := get(t, a, try("x", "a-x"))
 	g.everywhere(t, "x", renewals(t, a, other, h))
+	g.everywhere(t, "z", renewals(t, b, get(t, b, try("z", "b-z")))) // it is connected to all servers, too
 	retype(t, g.servers[1], g.record("x"))
 
-	if changes, err := a.Renew(within(t), []driver.Hold{other, h}); err != nil || len(changes) != 0 {
-		t.Errorf("Renew: %+v, %v", changes, err)
-	}
+	stands(t, a, 1, other, h)
 	if reply, err := b.Acquire(within(t), try("x", "b-1")); err != nil || reply.Token != 0 {
 		t.Errorf("Acquire of a lock that is held: %+v, %v", reply, err)
 	}
@@ -59,8 +57,8 @@ func TestOneDamaged(t *testing.T) {
 	if rec, err := back.Inspect(within(t), "x"); err != nil || len(rec.Holders) != 1 || rec.Waiting != 1 {
 		t.Errorf("Inspect: %+v, %v", rec, err)
 	}
-	if list, err := back.List(within(t), "", "", 10); err != nil || len(list) != 2 ||
-		list[0].Damaged+list[1].Damaged != "" {
+	if list, err := back.List(within(t), "", "", 10); err != nil || len(list) != 3 ||
+		list[0].Damaged+list[1].Damaged+list[2].Damaged != "" {
 		t.Errorf("List: %+v, %v", list, err)
 	}
 	if err := a.Release(within(t), h, 0); err != nil {

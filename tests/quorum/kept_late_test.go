@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -77,6 +78,7 @@ func TestKeptByServerThatWasAway(t *testing.T) {
 			b := quorum.New(servers, &quorum.Config{Quarantine: g.quarantine})
 			t.Cleanup(func() { _ = b.Close() })
 			a := open(t, b, "a", time.Minute)
+			g.everywhere(t, "y", renewals(t, a, get(t, a, try("y", "a-y")))) // it is connected to all servers
 			ways[2].Refuse()
 			r := try("x", "a-1")
 			r.MinHold = minimum
@@ -108,7 +110,11 @@ func TestKeptAfterQuarantine(t *testing.T) {
 	g := start(t, 3, quarantine)
 	a := open(t, g.backend(g.addrs()), "a", ttl)
 	g.servers[2].Restart(false)
-	if err := a.Release(within(t), get(t, a, try("x", "a-1")), kept); err != nil {
+	err := driver.ErrGone
+	for n := 0; driver.IsOver(err) && n < 10; n++ { // on a slow machine the lease may end before the release
+		err = a.Release(within(t), get(t, a, try("x", fmt.Sprint("a-", n))), kept)
+	}
+	if err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 	g.shows(t, 2, "x", "the name kept", func(r driver.Record) bool {

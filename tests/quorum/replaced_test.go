@@ -272,27 +272,13 @@ func TestNothingForgotten(t *testing.T) {
 			s := newScene(t, "--enable-debug-command", "yes")
 			a := open(t, s.backend(s.addrs()), "a", time.Minute)
 			h := get(t, a, try("x", "a-1"))
-			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a majority had it
-				r, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x")
-				if err == nil && len(r.Holders) == 1 {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatalf("that server has %+v, %v; want the holder", r, err)
-				}
-			}
+			s.everywhere(t, "x", renewals(t, a, h)) // a majority had it
 			f(s)
 			if r, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x"); err != nil || len(r.Holders) != 1 {
 				t.Errorf("it has %+v, %v; want the holder", r, err)
 			}
 			s.servers[0].Kill() // so that the votes of the two others are needed
-			changes, err := a.Renew(within(t), []driver.Hold{h})
-			for passing(err) && t.Context().Err() == nil { // connections have to be made again
-				changes, err = a.Renew(within(t), []driver.Hold{h})
-			}
-			if err != nil || len(changes) != 0 {
-				t.Errorf("Renew: %v, %v", changes, err)
-			}
+			stands(t, a, 1, h)
 			get(t, a, try("y", "a-2"))
 		})
 	}
