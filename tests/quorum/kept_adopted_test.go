@@ -47,7 +47,7 @@ func TestAdoptedMinimum(t *testing.T) {
 // longer than the others.
 func TestGrantedAgainWithinTheMinimum(t *testing.T) {
 	t.Parallel()
-	const ttl, minimum = 3 * time.Second, 10 * time.Minute
+	const ttl, minimum = 10 * time.Second, 10 * time.Minute
 	g := start(t, 3, ttl+time.Second)
 	ways := g.proxies()
 	a := open(t, g.backend(ways.addrs()), "a", ttl)

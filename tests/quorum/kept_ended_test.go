@@ -54,15 +54,14 @@ func TestEndedGrantKeepsNothing(t *testing.T) {
 // lock. The holder gets the server when the waiter's lease is over: it has a majority.
 func TestMinimumOfADeadWaiter(t *testing.T) {
 	t.Parallel()
-	const ttl = 2 * time.Second
 	for what, mode := range map[string]driver.Mode{"writer": driver.Exclusive, "reader": driver.Shared} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			g := start(t, 3, ttl+time.Second)
+			g := start(t, 3, time.Minute)
 			dead := try("x", "c-1")
-			dead.Mode, dead.MinHold = mode, time.Hour
+			dead.Mode, dead.MinHold, dead.Lease = mode, time.Hour, 2*time.Second
 			g.asks(t, 2, "c", dead)
-			a := open(t, g.backend(g.addrs()), "a", ttl)
+			a := open(t, g.backend(g.addrs()), "a", time.Minute)
 			h := get(t, a, try("x", "a-x"))
 			g.shows(t, 2, "x", "the holder", func(r driver.Record) bool {
 				return len(r.Holders) == 1 && r.Holders[0].ID == h.ID && !r.Holders[0].Kept
