@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -166,21 +167,34 @@ func clockBack(t *testing.T, s *site, serverClock bool, clock clocks) {
 func (s *site) abandonLock(name string) driver.Hold {
 	s.t.Helper()
 	b := s.backend()
-	dead, err := b.Open(limited(s.t), driver.SessionConfig{ID: "dead", TTL: ttl})
-	if err != nil {
-		s.t.Fatal(err)
+	// Answers may be late on a busy machine.
+	served := func(err error) bool {
+		if err != nil && !transient(err) {
+			s.t.Fatal(err)
+		}
+		return err == nil
 	}
+	var dead driver.Session
+	until(s.t, "a session is opened", func() bool {
+		var err error
+		dead, err = b.Open(limited(s.t), driver.SessionConfig{ID: "dead", TTL: ttl})
+		return served(err)
+	})
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = dead.Close(ctx) // its grant was broken
 	})
-	r := &driver.Request{ID: "dead-1", Name: name, Mode: driver.Exclusive, N: 1}
-	reply, err := dead.Acquire(limited(s.t), r)
-	if err != nil || reply.Token == 0 {
-		s.t.Fatalf("Acquire: %+v, %v", reply, err)
-	}
-	return driver.Hold{Name: name, ID: r.ID, Token: reply.Token}
+	h := driver.Hold{Name: name, ID: "dead-1"}
+	until(s.t, "the name is locked", func() bool {
+		reply, err := dead.Acquire(limited(s.t), &driver.Request{ID: h.ID, Name: name, Mode: driver.Exclusive, N: 1})
+		h.Token = reply.Token
+		if h.Token == 0 && (err == nil || errors.Is(err, driver.ErrSpent)) {
+			h.ID += "n" // that request has ended
+		}
+		return served(err) && h.Token != 0
+	})
+	return h
 }
 
 // clockJumps: the server's clock jumps back and forth while clients contend. A client that requests

@@ -148,7 +148,7 @@ func (s *site) ended() (all []machine) {
 func full(t *testing.T, v *volume, want reaction) {
 	c := v.newFixture()
 	third := v.client()
-	granted, refused := c.takeUntilFull(third, v, want.refuses)
+	granted, refused := c.takeUntilFull(third, v, want)
 	filled := time.Now()
 	if want.ends {
 		until(t, "the server has ended", func() bool { return len(v.ended()) > 0 })
@@ -195,9 +195,18 @@ func full(t *testing.T, v *volume, want reaction) {
 	}
 }
 
-// takeUntilFull lets a client take locks while the disk is full. It ends when one is not granted.
-// If the store refuses none, it ends when many were granted after the store noticed.
-func (c *fixture) takeUntilFull(client *holdfast.Client, v *volume, refuses bool) (
+// endsNow reports whether a server has ended, or ends in a moment: its connections may end before it.
+func (v *volume) endsNow() bool {
+	for end := time.Now().Add(time.Second); len(v.ended()) == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	return len(v.ended()) > 0
+}
+
+// takeUntilFull lets a client take locks while the disk is full. It ends when one is not granted, and the
+// server has ended, if it shall. If the store refuses none, it ends when many were granted after the store
+// noticed.
+func (c *fixture) takeUntilFull(client *holdfast.Client, v *volume, want reaction) (
 	granted []*holdfast.Lease, refused error) {
 	c.t.Helper()
 	felt := 0
@@ -216,7 +225,7 @@ func (c *fixture) takeUntilFull(client *holdfast.Client, v *volume, refuses bool
 			if !transient(err) && !errors.Is(err, holdfast.ErrRefused) && !errors.Is(err, context.DeadlineExceeded) {
 				c.t.Errorf("TryLock: %v; want ErrUnavailable, ErrUncertain or ErrRefused", err)
 			}
-			if refuses {
+			if want.refuses && (!want.ends || v.endsNow()) {
 				return granted, err
 			}
 			continue // the answer may be late on a busy machine

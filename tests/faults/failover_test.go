@@ -51,6 +51,8 @@ func TestDatabaseFailover(t *testing.T) {
 		t.Parallel()
 		s, stop, fail := start(t)
 		c := s.newFixture()
+		now := time.Now() // the lease shall last for long from the failure on
+		until(t, "the holder renews its lease", func() bool { return c.renewals.since(now) > 0 })
 		stop()
 		failed := fail()
 		c.staysTrusted(failed.Add(watchTime))
