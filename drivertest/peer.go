@@ -43,7 +43,7 @@ func (e *env) peerFor(ttl time.Duration) *peer {
 	}
 	var id string
 	var s driver.Session
-	err := e.answered(func() (err error) {
+	err := e.answered(func() (err error) { // with a new ID: something may be left of the last one
 		id = strings.ToLower(rand.Text())
 		s, err = c.Open(e.ctx, driver.SessionConfig{ID: id, TTL: ttl, Wanted: wanted,
 			Info: driver.Info{Host: "h", PID: 1, Note: id}.String()})

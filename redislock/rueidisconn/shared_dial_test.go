@@ -20,8 +20,7 @@ func TestDialOfAnother(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	hang := make(chan chan struct{}, 1) // the next attempt to connect closes it, and then hangs
-	const url = "redis://any:1?dial-timeout=1m"
-	conn, err := rueidisconn.DialVia(url, func(ctx context.Context, network, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		select {
 		case began := <-hang:
 			close(began)

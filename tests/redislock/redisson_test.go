@@ -47,7 +47,8 @@ func TestConformanceRedissonFair(t *testing.T) {
 	wait := regexp.MustCompile(`(FENCED, FAIR, PLAIN, WAIT = .*, )\d+`)
 	patient := func(_, text string) string { return wait.ReplaceAllString(text, "${1}60000") }
 	h.Open = proxied(server.Addr, func(t testing.TB, addr string) driver.Backend {
-		return redisson.New(dialURL(t, "redis://holdfast:secret@"+addr), sameRecords(&redisson.Config{Fair: true}))
+		return newFormat(dialURL(t, "redis://holdfast:secret@"+addr), &redisson.Config{Fair: true},
+			patient)
 	})
 	drivertest.Run(t, likeRedisson(h))
 }

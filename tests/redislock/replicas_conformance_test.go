@@ -30,7 +30,7 @@ func TestConformanceReplicas(t *testing.T) {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)
 			conn := dialURL(t, "redis://holdfast:secret@"+proxy.Addr)
-			b := redislock.New(conn, &redislock.Config{WaitReplicas: 1, WaitTimeout: 2 * ttl / 3})
+			b := redislock.New(conn, &redislock.Config{WaitReplicas: 1, WaitTimeout: 4 * ttl / 3})
 			mu.Lock()
 			all = append(all, b)
 			mu.Unlock()

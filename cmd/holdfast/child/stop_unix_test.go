@@ -48,8 +48,7 @@ func TestStoppedForLong(t *testing.T) {
 	stopped := func(what string) {
 		t.Helper()
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(sleep.Process.Pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil)
-		if pid != 0 || err != nil {
+		if n, err := syscall.Wait4(pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil); n != 0 || err != nil {
 			t.Fatalf("%s: %v, %v; want no change", what, ws, err)
 		}
 	}

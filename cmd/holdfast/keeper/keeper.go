@@ -96,11 +96,8 @@ func (s *Silence) Is(target error) bool { return target == ErrSilent }
 // Limits of one connection.
 const (
 	maxText     = 64 << 10         // bytes
-	runsLimit   = 3 * time.Second  // for the first byte of an answer, which says that the keeper runs
-	askLimit    = 5 * time.Second  // for an answer
-	endLimit    = 30 * time.Second // for that of Release, which waits for the store
+	endLimit    = 30 * time.Second // for the answer of Release, which waits for the store
 	dialLimit   = 2 * time.Second  // for a connection
-	serveLimit  = 4 * time.Second  // for a request; above runsLimit, so that who asks gives up first
 	connections = 16               // that a keeper serves at a time
 )
 
@@ -108,7 +105,7 @@ const (
 var (
 	runsLimit  = 3 * time.Second // for the first byte of an answer, which says that the keeper runs
 	askLimit   = 5 * time.Second // for an answer
-	serveLimit = 2 * time.Second // for a request
+	serveLimit = 4 * time.Second // for a request; above runsLimit, so that the other side gives up first
 )
 
 // received is what a keeper sends at once. White space is no part of an answer.
@@ -246,25 +243,25 @@ func (s *Socket) Serve(serve func(Op) *Answer) {
 			continue
 		}
 		s.slots <- struct{}{}
-		begun := s.begin(func() {
+		if !s.begin(func() {
 			defer func() { <-s.slots; conn.Close() }()
 			answer(conn, serve)
-		})
-		if !begun {
+		}) {
 			conn.Close()
 			return
 		}
 	}
 }
 
-// begin runs f in a goroutine that Close waits for, and returns false if Close has begun.
+// begin calls f in a goroutine that Close waits for. It reports false if Close may not wait any more.
 func (s *Socket) begin(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
-		s.answers.Go(f)
+	if s.closed {
+		return false
 	}
-	return !s.closed
+	s.answers.Go(f)
+	return true
 }
 
 func answer(conn *net.UnixConn, serve func(Op) *Answer) {
