@@ -68,3 +68,69 @@ func TestDowngradedLater(t *testing.T) {
 		}
 	})
 }
+
+// lateEnd is a server that the first cancellation of a request reaches only when arrive is called.
+type lateEnd struct {
+	downgrading
+	arrive func()
+}
+
+func (m *lateEnd) Withdraw(ctx context.Context, name, id string, limit uint64) (uint64, error) {
+	if m.arrive != nil {
+		return m.member.Withdraw(ctx, name, id, limit)
+	}
+	m.arrive = func() { _, _ = m.member.Withdraw(context.Background(), name, id, limit) }
+	return 0, driver.ErrUncertain
+}
+
+func (m *lateEnd) Cancel(ctx context.Context, name, id string) error {
+	if m.arrive != nil {
+		return m.member.Cancel(ctx, name, id)
+	}
+	m.arrive = func() { _ = m.member.Cancel(context.Background(), name, id) }
+	return driver.ErrUncertain
+}
+
+// TestDowngradedWithALateEnd: a writer becomes a reader, and takes its request back from a server that has not
+// answered it. That message arrives when the server has granted the reader a share. It does not end that.
+func TestDowngradedWithALateEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		req := driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, ReadWrite: true}
+		last := newRequest(&req, 3).order[2]
+		var m *lateEnd
+		for i, p := range s.endpoints {
+			all := &lateEnd{downgrading: downgrading{member: p.at()}}
+			if i == last {
+				m = all
+			}
+			put(p, all)
+		}
+		m.late.Store(true)
+		reply, err := s.Acquire(t.Context(), &req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		time.Sleep(2 * completeAfter)
+		if err := s.Downgrade(t.Context(), h); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			renews(t, s, s.endpoints[last], h)
+		}
+		has := func() uint64 {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.servers[last].token
+		}
+		if m.arrive == nil || has() == 0 {
+			t.Fatalf("server %d: token %d, arrive %v", last, has(), m.arrive != nil)
+		}
+		m.arrive()
+		if has() == 0 {
+			t.Error("a late message has ended the reader's grant")
+		}
+	})
+}

@@ -284,3 +284,43 @@ func TestReleaseAfterABreakOfFive(t *testing.T) {
 		}
 	})
 }
+
+// TestMinimumOfALateServer: a server gets the grant ten minutes after the others. Then the client falls
+// silent. No server keeps the name for longer than the minimum hold since the grant.
+func TestMinimumOfALateServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const minimum, late = time.Hour, 10 * time.Minute
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: minimum}
+		p := s.endpoints[newRequest(req, 3).order[2]]
+		m := &cut{member: p.at()}
+		m.off.Store(true)
+		put(p, m)
+		began := time.Now()
+		reply, err := s.Acquire(t.Context(), req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		for time.Since(began) < late {
+			renews(t, s, p, h)
+		}
+		if n := w.has("a"); n != 2 {
+			t.Fatalf("%d servers have the lease", n)
+		}
+		m.off.Store(false)
+		renews(t, s, p, h)
+		renews(t, s, p, h)
+		if n := w.has("a"); n != 3 {
+			t.Fatalf("%d servers have the lease", n)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, v := range w.servers {
+			if d := v.kept.Sub(began); d < minimum || d > minimum+time.Second {
+				t.Errorf("server %d keeps the name for %v after the grant", i, d)
+			}
+		}
+	})
+}

@@ -56,7 +56,7 @@ var quorumRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`,
 				"s.cancelOne(p, h.Name, h.ID, func(error) {})\n\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
-		}}, "tests/quorum", "TestReaderKeepsAServer"},
+		}}, "redislock/quorum", "TestDowngradedWithALateEnd"},
 	{Mutant{ID: "quorum-ended-grant-keeps",
 		Bug: "a release after the lease has ended keeps the name at a server that never granted it",
 		Edits: []Edit{
@@ -76,7 +76,7 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-late-minimum", Bug: "a server that gets a grant later than the others begins its minimum hold then",
 		Edits: []Edit{
 			{"redislock/quorum/lease.go", `return max(r.driver.MinHold-(now-r.from), 0)`, `return r.driver.MinHold`},
-		}}, "tests/quorum", "TestKeptLate"},
+		}}, "redislock/quorum", "TestMinimumOfALateServer"},
 	{Mutant{ID: "quorum-forgets-a-place",
 		Bug: "a waiter that one server has forgotten does not ask there again as long as another one is silent",
 		Edits: []Edit{
