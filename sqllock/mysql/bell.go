@@ -108,20 +108,24 @@ func (b *bell) unlock() string { return "DO RELEASE_LOCK('hf_" + b.cfg.Server + 
 // try wakes c once, from another connection, and returns why that failed. That is final for this Server,
 // so try repeats an attempt that proves nothing.
 func (b *bell) try(ctx context.Context, c *sql.Conn) error {
+	looks := 0
 	for left := 4; ; left-- {
-		unsure, err := b.tryOnce(ctx, c)
-		if err == nil || !unsure || left == 0 || ctx.Err() != nil {
+		unsure, err := b.tryOnce(ctx, c, &looks)
+		end, bounded := ctx.Deadline()
+		if err == nil || !unsure || left == 0 || ctx.Err() != nil || bounded && time.Until(end) < 2*tryLimit {
 			return err
 		}
 	}
 }
 
+// tryLimit is how long a statement sleeps if nobody wakes it.
+const tryLimit = 2 * time.Second
+
 // tryOnce is one attempt. unsure reports that a failure proves nothing: the process or the server stood
 // still, or the lock was lost with the reserved connection. It kills only a statement that it has found in
-// the process list, since a proxy may use other connection IDs.
-func (b *bell) tryOnce(ctx context.Context, c *sql.Conn) (unsure bool, err error) {
-	const limit = 2 * time.Second
-	const enough = 20 // looks at the process list
+// the process list, since a proxy may use other connection IDs. looks counts the looks at that list.
+func (b *bell) tryOnce(ctx context.Context, c *sql.Conn, looks *int) (unsure bool, err error) {
+	const limit, enough = tryLimit, 20
 	ctx, cancel := context.WithTimeout(ctx, 4*limit)
 	defer cancel()
 	mark := "hf_" + strings.ToLower(rand.Text())
@@ -133,9 +137,9 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn) (unsure bool, err error
 		defer close(ended)
 		slept = c.QueryRowContext(ctx, "SELECT "+b.asleep(limit)+" AS "+mark).Scan(&got)
 	}()
-	looks, found, late := 0, false, false
+	found, late := false, false
 	err = b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
-		for ; time.Since(began) < limit/2; looks++ {
+		for ; time.Since(began) < limit/2; *looks++ {
 			var conn int64
 			rows, err := q.Query(ctx, "SELECT p.id FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id"+
 				" WHERE b.server = ? AND p.info LIKE '%GET_LOCK%"+mark+"'", b.cfg.Server)
@@ -150,7 +154,7 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn) (unsure bool, err error
 			}
 			if conn != 0 {
 				err := kill(ctx, q, conn)
-				found, late = true, time.Since(began) > limit*3/4
+				found, late = err == nil, time.Since(began) > limit*3/4
 				return err
 			}
 			select {
@@ -175,7 +179,7 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn) (unsure bool, err error
 		n := answer(slept)
 		return n == tookTooLong || n == tookTooLong8, slept
 	case !found:
-		return looks < enough,
+		return *looks < enough,
 			errors.New("the connection's ID is not in the server's process list: is there a proxy between?")
 	case slept == nil && got.Valid:
 		return late, errors.New("the connection kept sleeping")
