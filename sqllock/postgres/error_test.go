@@ -57,7 +57,14 @@ func testPreparedBefore(t *testing.T, server *testenv.PostgresServer) {
 func testSilentConnections(t *testing.T, server *testenv.PostgresServer) {
 	for _, level := range []string{"read%20committed", "serializable"} {
 		p := join(t, named(t, server)+"&idle_session_timeout=1000&default_transaction_isolation="+level, time.Minute)
-		h := p.take(p.mutex("silent/" + level))
+		r := p.mutex("silent/" + level)
+		var reply driver.Reply
+		// Without statements for a second, this process has no connection.
+		err := testenv.Repeated(func() (err error) { reply, err = p.Acquire(limited(t), r); return err })
+		if err != nil || reply.Token == 0 {
+			t.Fatalf("%s: Acquire: %+v, %v", level, reply, err)
+		}
+		h := driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 		admin := pool(t, server.DSN("postgres"))
 		until(t, "its connections were ended", func() bool {
 			return value[int](t, admin,
@@ -72,7 +79,7 @@ func testSilentConnections(t *testing.T, server *testenv.PostgresServer) {
 				t.Fatalf("%s: Renew: %+v, %v", level, ch, err)
 			}
 		}
-		if err := p.Release(limited(t), h, 0); err != nil {
+		if err := testenv.Repeated(func() error { return p.Release(limited(t), h, 0) }); err != nil {
 			t.Errorf("%s: Release: %v", level, err)
 		}
 	}
