@@ -1,7 +1,6 @@
 package drivertest
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -44,28 +43,6 @@ func (e *env) retrySlow(try func() (slow bool)) {
 		}
 	}
 	e.Fatalf("the machine was too slow in each try, for a lease of %v", e.h.TTL)
-}
-
-// placeBeat is how long this process may stand still without the loss of a place: a session may have to give
-// a sign of life for each (Harness.Waiters).
-const placeBeat = time.Second
-
-// standstill begins to watch this process. stood returns how long it has not run at a stretch, at the most.
-func (e *env) standstill() (stood func() time.Duration) {
-	const tick = quiet / 10
-	var longest atomic.Int64
-	e.spawn(func() {
-		for last := time.Now(); e.ctx.Err() == nil; {
-			time.Sleep(tick)
-			now := time.Now()
-			longest.Store(max(longest.Load(), int64(now.Sub(last))))
-			last = now
-		}
-	})
-	return func() time.Duration {
-		time.Sleep(2 * tick) // the latest pause is noted at its end
-		return time.Duration(longest.Swap(0))
-	}
 }
 
 // proof is the age of the last proof of a lease of the harness's TTL.
