@@ -9,9 +9,7 @@ import (
 
 // A server that stands still for less than these must not be replaced: these tests name the first
 // primary.
-const sentinelPatience = 5 * time.Second
-
-var clusterPatience = []string{"--cluster-node-timeout", "3000"}
+const sentinelPatience, clusterPatience = 5 * time.Second, 3 * time.Second
 
 func TestRedisSentinel(t *testing.T) {
 	t.Parallel()
@@ -41,7 +39,7 @@ func TestRedisSentinel(t *testing.T) {
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	c := RedisCluster(t, ClusterSetup{Args: clusterPatience})
+	c := RedisCluster(t, ClusterSetup{Down: clusterPatience})
 	t.Logf("started in %v", time.Since(start))
 	old := c.Owner("a", 0)
 	other := (old + 1) % 3
@@ -95,7 +93,7 @@ func TestRedisSentinelSplit(t *testing.T) {
 
 func TestRedisClusterSplit(t *testing.T) {
 	t.Parallel()
-	c := RedisCluster(t, ClusterSetup{Links: true, Args: clusterPatience})
+	c := RedisCluster(t, ClusterSetup{Links: true, Down: clusterPatience})
 	old := c.Owner("a", 0)
 	other := (old + 1) % 3
 	c.Split(old)

@@ -77,9 +77,9 @@ func TestFollowerWithoutLeader(t *testing.T) {
 	until(t, "all servers serve", e.Whole)
 	follower := e.Followers()[0]
 	other := dial(t, on(e.Servers[e.Leader()].Addr))
-	holder := dial(t, soon(e.Servers[follower].Addr))
+	holder := dial(t, shortSession(e.Servers[follower].Addr))
 	create(t, holder, "/held", zk.Ephemeral)
-	reader := dial(t, soon(e.Servers[follower].Addr)) // shows that the follower answers
+	reader := dial(t, shortSession(e.Servers[follower].Addr)) // shows that the follower answers
 	if !exists(t, reader, "/held") {
 		t.Fatal("not created")
 	}
@@ -110,7 +110,7 @@ func TestPartition(t *testing.T) {
 	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
 	other := dial(t, on(server.Addr))
-	s := dial(t, soon(proxy.Addr))
+	s := dial(t, shortSession(proxy.Addr))
 	create(t, s, "/held", zk.Ephemeral)
 
 	for range 2 { // repaired in time

@@ -41,9 +41,9 @@ func on(addr ...string) zk.Config {
 	return zk.Config{Servers: addr, Timeout: time.Minute}
 }
 
-// soon returns the Config of a session that notices within seconds that its server is silent, and
+// shortSession returns the Config of a session that notices within seconds that its server is silent, and
 // expires soon after.
-func soon(addr ...string) zk.Config {
+func shortSession(addr ...string) zk.Config {
 	return zk.Config{Servers: addr, Timeout: 10 * time.Second}
 }
 

@@ -225,7 +225,7 @@ func TestContextEnds(t *testing.T) {
 	})
 	t.Run("reconnecting to a server that never answers", func(t *testing.T) {
 		proxy := testenv.Proxy(t, server.Addr)
-		s := dial(t, soon(proxy.Addr))
+		s := dial(t, shortSession(proxy.Addr))
 		proxy.Hole()
 		until(t, "disconnected", func() bool { return !s.Connected() })
 		ctx, cancel := contextOf(t, short)
