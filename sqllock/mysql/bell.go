@@ -108,11 +108,12 @@ func (b *bell) unlock() string { return "DO RELEASE_LOCK('hf_" + b.cfg.Server + 
 // try wakes c once, from another connection, and returns why that failed. That is final for this Server,
 // so try repeats an attempt that proves nothing.
 func (b *bell) try(ctx context.Context, c *sql.Conn) error {
+	const room = tryLimit * 5 / 4 // of the context, for another attempt that fails
 	looks := 0
 	for left := 4; ; left-- {
 		unsure, err := b.tryOnce(ctx, c, &looks)
 		end, bounded := ctx.Deadline()
-		if err == nil || !unsure || left == 0 || ctx.Err() != nil || bounded && time.Until(end) < 2*tryLimit {
+		if err == nil || !unsure || left == 0 || ctx.Err() != nil || bounded && time.Until(end) < room {
 			return err
 		}
 	}
@@ -167,6 +168,8 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn, looks *int) (unsure boo
 	})
 	<-ended
 	switch {
+	case slept != nil && answer(slept) == queryInterrupted, slept == nil && !got.Valid:
+		return false, nil // woken, even if KILL got no answer
 	case err != nil:
 		return false, err
 	case slept == nil && got.Int64 == 1: // perhaps the reserved connection was replaced
@@ -175,16 +178,14 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn, looks *int) (unsure boo
 		}
 		return err == nil, cmp.Or(err,
 			errors.New("the connections of the pool do not share locks: is there a proxy between?"))
-	case slept != nil && answer(slept) != queryInterrupted:
+	case slept != nil:
 		n := answer(slept)
 		return n == tookTooLong || n == tookTooLong8, slept
 	case !found:
 		return *looks < enough,
 			errors.New("the connection's ID is not in the server's process list: is there a proxy between?")
-	case slept == nil && got.Valid:
-		return late, errors.New("the connection kept sleeping")
 	}
-	return false, nil
+	return late, errors.New("the connection kept sleeping")
 }
 
 func kill(ctx context.Context, q sqllock.Querier, conn int64) error {
