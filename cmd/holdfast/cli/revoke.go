@@ -189,23 +189,23 @@ func (t *task) tellRevoked(h *hold, report func(func())) (asked <-chan struct{},
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		what := "it keeps the lock until the command has ended"
+		what := "; it keeps the lock until the command has ended"
 		if name := t.o.onRevoke.name; t.o.onRevoke.signal != 0 {
-			what = "sending " + name + " to the command"
+			what = "; sending " + name + " to the command"
 		}
 		select {
 		case <-asked:
 		case <-ctx.Done():
 			select {
 			case <-asked: // the command may have ended because of it
-				what = "the command has ended"
+				what = ""
 			default:
 				return
 			}
 		}
 		for _, l := range h.parts {
 			if n := l.Revocation(); n != nil {
-				report(func() { t.a.say("%s: asked to release it by %s; %s", show(l.Name()), operatorText(n), what) })
+				report(func() { t.a.say("%s: asked to release it by %s%s", show(l.Name()), operatorText(n), what) })
 			}
 		}
 	}()

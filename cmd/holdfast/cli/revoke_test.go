@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -70,15 +71,15 @@ func TestReportAfterTheCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-holdfast.Revoked(l.Context(t.Context()))
-		task := &task{a: &app{stderr: t.Output()}, o: &taskOptions{}}
+		var said bytes.Buffer
+		task := &task{a: &app{stderr: &said}, o: &taskOptions{}}
 		const commands = 100
-		reports := 0
 		for range commands {
-			_, stop := task.tellRevoked(h, func(func()) { reports++ })
+			_, stop := task.tellRevoked(h, func(report func()) { report() })
 			stop()
 		}
-		if reports != commands {
-			t.Errorf("%d of %d commands report the request", reports, commands)
+		if n := strings.Count(said.String(), "x: asked to release it by "); n != commands {
+			t.Errorf("%d of %d commands report the request: %s", n, commands, said.String())
 		}
 		if err := errors.Join(l.Release(), c.Close(t.Context())); err != nil {
 			t.Error(err)
