@@ -60,7 +60,10 @@ func TestSQLiteBoot(t *testing.T) {
 		floor = r.floor
 		return err
 	}))
-	b.st.noteContended("slow", true)
+	must(t, b.st.w.with(t.Context(), func() error {
+		b.st.noteContended("slow", true)
+		return nil
+	}))
 	for _, name := range []string{"quick", "slow"} {
 		req := exclusive(name)
 		req.Tokens = driver.MaxTokens
@@ -173,7 +176,9 @@ func TestSQLiteSweep(t *testing.T) {
 		must(t, err)
 	}
 	var rows int
-	must(t, b.st.r.c.QueryRowContext(t.Context(), `SELECT count(*) FROM lock`).Scan(&rows))
+	must(t, b.st.r.with(t.Context(), func() error {
+		return b.st.r.c.QueryRowContext(t.Context(), `SELECT count(*) FROM lock`).Scan(&rows)
+	}))
 	if rows != 3 {
 		t.Errorf("%d rows left; want the lock held, the latch, and the limit that is set", rows)
 	}
