@@ -203,7 +203,10 @@ func (w *world) subscribers(channel string) (plain, sharded int64) {
 }
 
 // eventually waits for what, and reports whether it became true in time.
-func eventually(what func() bool) bool {
+func eventually(what func() bool) bool { return comes(what, limit) }
+
+// comes reports whether what becomes true in time.
+func comes(what func() bool, limit time.Duration) bool {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if what() {
 			return true

@@ -43,7 +43,7 @@ func TestBystanders(t *testing.T) {
 	const callers = 48
 	const lastAnswers = time.Second // of the package: an exchange without an answer for so long is given up
 	var all sync.WaitGroup
-	var refused atomic.Int64
+	var refused, givenUp atomic.Int64
 	began := time.Now()
 	for i := range callers {
 		all.Go(func() {
@@ -51,7 +51,8 @@ func TestBystanders(t *testing.T) {
 				called := time.Now()
 				err := hows[i%len(hows)]()
 				if time.Since(called) >= lastAnswers {
-					continue // it was given up
+					givenUp.Add(1)
+					continue
 				}
 				if !errors.Is(err, driver.ErrRefused) {
 					t.Errorf("way %d after %v: %v; want ErrRefused", i%len(hows), time.Since(began), err)
@@ -62,5 +63,8 @@ func TestBystanders(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d refusals", refused.Load())
+	t.Logf("%d refusals, %d given up", refused.Load(), givenUp.Load())
+	if refused.Load() <= 10*givenUp.Load() {
+		t.Error("the others are cut off when connections are dropped")
+	}
 }

@@ -107,10 +107,16 @@ func TestDialTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	began := time.Now()
-	_, err = Dial("redis://" + l.Addr().String() + "?dial-timeout=200ms&read-timeout=200ms")
-	if took := time.Since(began); !errors.Is(err, driver.ErrUnavailable) || took < 200*time.Millisecond ||
-		took >= 30*time.Second {
-		t.Errorf("%v after %v", err, took)
+	quickest := ioTimeout
+	for try := 0; try < 5 && quickest >= ioTimeout; try++ { // a busy machine may take longer
+		began := time.Now()
+		_, err = Dial("redis://" + l.Addr().String() + "?dial-timeout=200ms&read-timeout=200ms")
+		took := time.Since(began)
+		if quickest = min(quickest, took); !errors.Is(err, driver.ErrUnavailable) || took < 200*time.Millisecond {
+			t.Errorf("%v after %v", err, took)
+		}
+	}
+	if quickest >= ioTimeout {
+		t.Errorf("no call ended within %v", ioTimeout)
 	}
 }

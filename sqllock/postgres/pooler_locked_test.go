@@ -46,15 +46,15 @@ func TestLockedRowBehindAPooler(t *testing.T) {
 // tooLong is, in seconds, what a statement never waits: a server may be slow to end the wait of one second.
 const tooLong = 10
 
-// longestWait returns how long a statement of do waited for a lock of the server, in seconds. It watches
-// until no statement waits, or one has waited for too long.
+// longestWait returns how long the first statement of do waited for a lock of the server, in seconds. It watches
+// until that is given up, or has waited for too long.
 func longestWait(admin *sql.DB, t *testing.T, do func(ctx context.Context)) (longest float64) {
 	t.Helper()
 	done := make(chan struct{})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*tooLong*time.Second) // its end would end the statement
+	defer cancel()
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.Background(), 2500*time.Millisecond)
-		defer cancel()
 		do(ctx)
 	}()
 	for ended := false; ; time.Sleep(50 * time.Millisecond) {
@@ -65,10 +65,11 @@ func longestWait(admin *sql.DB, t *testing.T, do func(ctx context.Context)) (lon
 		}
 		now := value[float64](t, admin,
 			"SELECT coalesce(max(extract(epoch FROM now() - query_start)), 0)::float8 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-		longest = max(longest, now)
-		if ended && now == 0 || longest > tooLong {
+		if ended || now < longest || now > tooLong {
+			cancel()
 			<-done
-			return longest
+			return max(longest, now)
 		}
+		longest = now
 	}
 }

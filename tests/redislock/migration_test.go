@@ -287,10 +287,12 @@ func TestMigrationUnderLoad(t *testing.T) {
 			for range 6 {
 				// During a move clients may have to wait: keys on neither side, such as an empty
 				// queue, cannot be created.
+				load.moves.Add(1)
 				m := c.Migrate(tag, (c.Owner(tag, 0)+1)%3)
 				for m.Move(1) > 0 {
 				}
 				m.End()
+				load.moves.Add(1)
 				load.goesOn(t, 15)
 			}
 			load.stop(t)
