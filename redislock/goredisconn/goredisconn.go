@@ -57,8 +57,9 @@ type conn struct {
 	obedient bool                 // the client obeys contexts
 	moves    bool                 // another server may replace the client's server
 	invalid  error                // why the client cannot be used
-	closed   atomic.Bool
 	once     sync.Once
+	starting sync.Mutex // of the first of loops; Close sets closed with it
+	closed   atomic.Bool
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
 	loops    sync.WaitGroup // the subscriptions
@@ -69,12 +70,25 @@ type conn struct {
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
+		c.starting.Lock()
 		c.closed.Store(true)
+		c.starting.Unlock()
 		c.end()
 		c.loops.Wait()
 		c.sweeper.close()
 	})
 	return nil
+}
+
+// start runs f in a goroutine that Close waits for. It returns false after Close.
+func (c *conn) start(f func()) bool {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	if c.closed.Load() {
+		return false
+	}
+	c.loops.Go(f)
+	return true
 }
 
 // Cluster implements redislock.Conn.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // soon bounds what takes a few seconds, on any machine.
@@ -107,5 +109,25 @@ func TestClientClosed(t *testing.T) {
 	_ = client.Close() // it reports that one was closed before
 	if !c.clientClosed(redis.ErrClosed) {
 		t.Error("the client is taken for open")
+	}
+}
+
+// TestCloseBesideSubscribe: Close waits for each subscription that has begun, and none begins after it.
+func TestCloseBesideSubscribe(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: testenv.FreeAddr(t), MaxRetries: -1})
+	defer client.Close()
+	for range 500 {
+		c := New(client)
+		subscribed := make(chan error, 1)
+		go func() {
+			_, err := c.Subscribe(t.Context(), "x", func(string) {}, func() {})
+			subscribed <- err
+		}()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-subscribed; err == nil {
+			t.Error("subscribed")
+		}
 	}
 }

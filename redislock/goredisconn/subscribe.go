@@ -81,7 +81,8 @@ type subscription struct {
 	watch   *listening.Watch // may be nil
 	message func(string)
 	again   func()
-	first   chan error // the result of the first try
+	first   chan error    // the result of the first try
+	ended   chan struct{} // closed when listen has returned
 
 	standing chan struct{} // yields when the server has confirmed the subscription
 
@@ -99,7 +100,7 @@ type subscription struct {
 
 func newSubscription(kind string, message func(string), again func()) *subscription {
 	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1),
-		standing: make(chan struct{}, 1)}
+		ended: make(chan struct{}), standing: make(chan struct{}, 1)}
 }
 
 func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
@@ -107,12 +108,17 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		return nil, err
 	}
 	loop, end := context.WithCancel(c.ctx)
-	c.loops.Go(func() {
+	started := c.start(func() {
+		defer close(s.ended)
 		defer end()
+		if s.watch != nil {
+			c.loops.Go(func() { s.watch.Look(loop) })
+		}
 		c.listen(s)
 	})
-	if s.watch != nil {
-		c.loops.Go(func() { s.watch.Look(loop) })
+	if !started {
+		end()
+		return nil, driver.ErrClosed
 	}
 	stop := func() {
 		end()
@@ -121,6 +127,12 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 	var err error
 	select {
 	case err = <-s.first:
+	case <-s.ended:
+		select {
+		case err = <-s.first:
+		default:
+			err = driver.ErrClosed
+		}
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
 	}

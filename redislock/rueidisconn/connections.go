@@ -148,7 +148,7 @@ func (c *conn) redial() {
 	if !ok {
 		return
 	}
-	c.loops.Go(func() {
+	started := c.start(func() {
 		defer c.connections.resume()
 		select {
 		case <-idle:
@@ -171,6 +171,9 @@ func (c *conn) redial() {
 			}
 		}
 	})
+	if !started {
+		c.connections.resume()
+	}
 }
 
 // fresh reports whether the pool of connections for RunWait returned one that works. A broken one

@@ -45,8 +45,9 @@ type conn struct {
 	invalid     error // there is no client
 	owned       bool  // opened by Dial
 	mode        rueidis.ClientMode
-	closed      atomic.Bool
 	once        sync.Once
+	starting    sync.Mutex // of loops; Close sets closed with it
+	closed      atomic.Bool
 	ctx         context.Context // ends with Close
 	end         context.CancelFunc
 	loops       sync.WaitGroup // the subscriptions
@@ -61,7 +62,9 @@ type conn struct {
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
+		c.starting.Lock()
 		c.closed.Store(true)
+		c.starting.Unlock()
 		c.end()
 		c.loops.Wait()
 		if c.owned {
@@ -69,6 +72,17 @@ func (c *conn) Close() error {
 		}
 	})
 	return nil
+}
+
+// start runs f in a goroutine that Close waits for. It returns false after Close.
+func (c *conn) start(f func()) bool {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	if c.closed.Load() {
+		return false
+	}
+	c.loops.Go(f)
+	return true
 }
 
 // Cluster implements redislock.Conn.

@@ -160,11 +160,15 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		return nil, err
 	}
 	loop, cancel := context.WithCancel(c.ctx)
-	c.loops.Go(func() {
+	started := c.start(func() {
 		defer close(s.ended)
 		defer cancel()
 		c.listen(loop, s)
 	})
+	if !started {
+		cancel()
+		return nil, driver.ErrClosed
+	}
 	stop := func() {
 		s.mu.Lock()
 		s.stopped = true
@@ -179,17 +183,23 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 			}
 		}
 	}
+	var err error
 	select {
-	case err := <-s.first:
-		if err != nil {
-			stop()
-			return nil, err
+	case err = <-s.first:
+	case <-s.ended:
+		select {
+		case err = <-s.first:
+		default:
+			err = driver.ErrClosed
 		}
-		return stop, nil
 	case <-ctx.Done():
-		stop()
-		return nil, fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
+		err = fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
 	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
 }
 
 func (s *subscription) take(m rueidis.PubSubMessage) {

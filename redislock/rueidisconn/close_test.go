@@ -1,0 +1,29 @@
+package rueidisconn
+
+import (
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// TestCloseBesideSubscribe: Close waits for each subscription that has begun, and none begins after it.
+func TestCloseBesideSubscribe(t *testing.T) {
+	made, err := Dial(testenv.Redis(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	client := made.(*conn).client
+	for range 500 {
+		c := New(client)
+		subscribed := make(chan error, 1)
+		go func() {
+			_, err := c.Subscribe(t.Context(), "x", func(string) {}, func() {})
+			subscribed <- err
+		}()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		<-subscribed
+	}
+}
