@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,7 +264,7 @@ type env struct {
 	ctx        context.Context
 	cancel     context.CancelFunc // of ctx
 	prefix     string             // of every name, so that checks use different names
-	ids        int
+	ids        atomic.Int64
 	healthy    func() driver.Backend // a connection without faults
 }
 

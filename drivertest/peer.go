@@ -65,8 +65,8 @@ func (p *peer) Close(ctx context.Context) error { return p.Session.Close(ctx) }
 
 // req makes a request that waits.
 func (p *peer) req(name string) *driver.Request {
-	p.e.ids++
-	id := p.id + "-" + string(rune('a'+p.e.ids%26)) + strings.Repeat("z", p.e.ids/26%10) + itoa(p.e.ids)
+	n := int(p.e.ids.Add(1))
+	id := p.id + "-" + string(rune('a'+n%26)) + strings.Repeat("z", n/26%10) + itoa(n)
 	return &driver.Request{ID: id, Name: p.e.name(name), Mode: driver.Exclusive, N: 1, Wait: true,
 		Info: driver.Info{Note: "info of " + name}.String()}
 }

@@ -49,7 +49,7 @@ func (e *env) pushFixture(f *Forger, ttl time.Duration) *pushFixture {
 	s.b = e.clientOn(s.conn, &holdfast.Config{TTL: ttl})
 	s.mark = e.lock(s.b, "mark")
 	if f.Hear != nil {
-		s.received = f.Hear(e.TB, s.spy.session, s.name)
+		s.received = f.Hear(e.TB, s.spy.opened(), s.name)
 	}
 	s.held = e.lock(s.a, "x")
 	s.wait()
@@ -137,7 +137,7 @@ func (s *pushFixture) unknownID() string {
 // send sends messages to b's session.
 func (s *pushFixture) send(messages ...string) {
 	s.Helper()
-	s.f.Send(s.TB, s.spy.session, s.name, messages...)
+	s.f.Send(s.TB, s.spy.opened(), s.name, messages...)
 }
 
 // checkWaiting checks that the messages sent so far had no effect: b waits, a holds, and another
@@ -251,8 +251,7 @@ func (s *pushFixture) handOver() *holdfast.Lease {
 	if err != nil || len(rec.Holders) != 1 || rec.Holders[0].Token != o.l.Token() {
 		s.Fatalf("Inspect = %+v, %v; want token %d alone", rec, err, o.l.Token())
 	}
-	fresh := s.lock(s.a, "fresh"+itoa(s.ids)) // of a name for which nobody has sent a push
-	s.ids++
+	fresh := s.lock(s.a, "fresh"+itoa(int(s.ids.Add(1)))) // of a name for which nobody has sent a push
 	hour := uint64(time.Hour.Microseconds())
 	if token := o.l.Token(); token <= s.held.Token() || token > max(fresh.Token(), s.held.Token())+hour {
 		s.Errorf("token %d after %d; another name's is %d", token, s.held.Token(), fresh.Token())

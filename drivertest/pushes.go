@@ -110,7 +110,7 @@ var pushes = []check{
 			go func() { open <- s.b.Latch(name).Wait(e.ctx) }()
 			e.until("one waits for the latch", func() bool { return s.spy.answers(name) > 0 })
 			for _, token := range append(s.impossibleTokens(), 0, 1, 2) {
-				f.Send(e.TB, s.spy.session, name, f.Message(s.spy.id(name), token, name))
+				f.Send(e.TB, s.spy.opened(), name, f.Message(s.spy.id(name), token, name))
 			}
 			s.checkWaiting()
 			select {

@@ -15,10 +15,10 @@ import (
 // spy records a client's requests: what a stranger with read access knows.
 type spy struct {
 	driver.Backend
-	session string
 
-	mu   sync.Mutex
-	last map[string]asked // by name
+	mu      sync.Mutex
+	session string
+	last    map[string]asked // by name
 }
 
 type asked struct {
@@ -31,8 +31,17 @@ func (s *spy) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sessio
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.session = cfg.ID // of a client whose session survives the check
 	return &spied{n, s}, nil
+}
+
+// opened returns the ID of the session that was opened last.
+func (s *spy) opened() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session
 }
 
 func (s *spy) recordRequest(name, id string) (answered func()) {

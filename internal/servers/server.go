@@ -32,7 +32,9 @@ var ErrEnded = errors.New("the server has ended")
 func (s *Server) Start(cmd *exec.Cmd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.log.mu.Lock()
 	s.log.most = 64 << 10
+	s.log.mu.Unlock()
 	ownGroup(cmd)
 	p, err := start(cmd, &s.log)
 	if err == nil {

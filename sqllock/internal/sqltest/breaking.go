@@ -83,25 +83,25 @@ func (b *Breaking) Sent() []string {
 	return sent
 }
 
-// due reports whether a connection must break at this statement. Statements that wake processes do
-// not count, since they come at any time.
-func (b *Breaking) due(text string) bool {
+// due reports whether a connection must break at this statement, and how. Statements that wake processes
+// do not count, since they come at any time.
+func (b *Breaking) due(text string) (how Break, due bool) {
 	for _, other := range []string{"hf_bell", "GET_LOCK", "RELEASE_LOCK", "KILL", "SHOW", "hf_meta"} {
 		if strings.Contains(text, other) {
-			return false
+			return 0, false
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sent = append(b.sent, text)
 	if b.left == 0 || !strings.Contains(text+"\n", b.text) {
-		return false
+		return 0, false
 	}
 	b.left--
 	if b.left == 0 {
 		b.broke = text
 	}
-	return b.left == 0
+	return b.how, b.left == 0
 }
 
 // Connect implements [sqldriver.Connector].
@@ -127,12 +127,13 @@ func through[T any](ctx context.Context, c *breakingConn, text string, run func(
 	if c.broken {
 		return none, sqldriver.ErrBadConn
 	}
-	if !c.pool.due(text) {
+	how, due := c.pool.due(text)
+	if !due {
 		return run()
 	}
 	c.broken = true
 	defer func() { _ = c.Conn.Close() }()
-	switch c.pool.how {
+	switch how {
 	case Stale:
 		return none, sqldriver.ErrBadConn
 	case Sent, Unanswered:
@@ -146,7 +147,7 @@ func through[T any](ctx context.Context, c *breakingConn, text string, run func(
 		if err != nil && !errors.Is(err, sqldriver.ErrSkip) {
 			return none, err
 		}
-		if c.pool.how == Unanswered {
+		if how == Unanswered {
 			<-ctx.Done()
 			return none, ctx.Err()
 		}
