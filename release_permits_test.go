@@ -143,6 +143,7 @@ func TestReleasePermitsWithinMinHoldAnswerLost(t *testing.T) {
 				if err := l.ReleasePermits(2); !errors.Is(err, first) {
 					t.Errorf("ReleasePermits: %v; want %v", err, first)
 				}
+				synctest.Wait() // the background task pauses
 				return l
 			}
 			late = time.Minute + 3*ttl

@@ -107,6 +107,8 @@ func checkRefused(t *testing.T, rawURL string, refuse func(string) bool) {
 	if took := time.Since(began); took > 25*time.Second {
 		t.Errorf("refused: after %v", took)
 	}
+	w.mu.Lock() // a dial may have been given up, and still be under way
+	defer w.mu.Unlock()
 	if len(w.asked) == 0 {
 		t.Error("the dialer was not asked")
 	}

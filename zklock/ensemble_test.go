@@ -80,6 +80,8 @@ func TestEnsembleUnderContention(t *testing.T) {
 	j := &judge{t: t}
 	stop := make(chan struct{})
 	var all sync.WaitGroup
+	halt := sync.OnceFunc(func() { close(stop); all.Wait() })
+	defer halt()
 	for i := range testenv.Rounds(5, 8) {
 		cfg := on(e.Addrs()...)
 		if i < 3 {
@@ -108,12 +110,11 @@ func TestEnsembleUnderContention(t *testing.T) {
 	b.Stop()
 	time.Sleep(300 * time.Millisecond)
 	began := make(chan struct{})
-	go func() { a.Start(); close(began) }()
+	go func() { defer close(began); a.Start() }()
 	b.Start()
 	<-began
 	progress("the quorum is back")
-	close(stop)
-	all.Wait()
+	halt()
 	t.Logf("%d grants", j.grants())
 }
 

@@ -62,6 +62,7 @@ func TestUseWhileReaped(t *testing.T) {
 	}
 	for i := range 6 {
 		p := newPeer(t, on(server.Addr))
+		p.t = beside{t}
 		name := []string{"a/b/c", "a/b/c", "a/s", "a/s", "a/l", "a/b"}[i]
 		all.Go(func() {
 			for !over() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -54,6 +55,15 @@ func must(t testing.TB, what string, err error) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
+}
+
+// beside is a test for its other goroutines: Fatalf ends the goroutine alone.
+type beside struct{ testing.TB }
+
+func (b beside) Fatalf(format string, args ...any) {
+	b.Helper()
+	b.Errorf(format, args...)
+	runtime.Goexit()
 }
 
 // one is a server for all tests that leave it as it was.

@@ -37,6 +37,7 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 	defer halt()
 	for i := range 4 {
 		p := newPeer(t, cfg)
+		p.t = beside{t}
 		for j := range 4 {
 			all.Go(func() {
 				r := p.permits("s", 10+7*((i+j)%4), full)

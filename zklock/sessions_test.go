@@ -142,8 +142,9 @@ func TestLossKnownBeforeNextGrant(t *testing.T) {
 			for i := range pairs {
 				proxy := testenv.Proxy(t, server.Addr)
 				name := "x" + string(rune('0'+i))
+				b := client(t, cfg, longTTL)
 				all.Go(func() {
-					b := client(t, cfg, longTTL)
+					t := beside{t}
 					for range rounds {
 						a := client(t, through(cfg, proxy), 600*time.Millisecond)
 						checkLoss(t, a, b, name, func() { c.begin(proxy) })
@@ -161,7 +162,8 @@ func TestLossKnownBeforeNextGrant(t *testing.T) {
 		for range rounds {
 			checkLoss(t, a, b, "x", func() {
 				server.Pause()
-				time.AfterFunc(time.Second, server.Continue)
+				time.Sleep(time.Second)
+				server.Continue()
 			})
 		}
 	})
@@ -169,7 +171,7 @@ func TestLossKnownBeforeNextGrant(t *testing.T) {
 
 // checkLoss lets a hold a lock and b wait for it, and calls harm, which cuts a off. When b gets the
 // lock, a's lease must have ended.
-func checkLoss(t *testing.T, a, b *holdfast.Client, name string, harm func()) {
+func checkLoss(t testing.TB, a, b *holdfast.Client, name string, harm func()) {
 	l := lock(t, a, name)
 	got := make(chan struct{})
 	go func() {

@@ -47,6 +47,13 @@ func (y *account) look() {
 	}
 }
 
+// seen returns what look has kept.
+func (y *account) seen() string {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.looked
+}
+
 // enter is called with the token of a grant that took so many.
 func (y *account) enter(token uint64, block int) {
 	y.mu.Lock()

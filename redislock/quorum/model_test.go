@@ -275,7 +275,7 @@ func (m model) contend(ctx context.Context, s *session, y *account, client int) 
 			return
 		}
 		if d := y.waited(begin); d > patience {
-			y.fail("waited for %v; in between it was\n%s", d, y.looked)
+			y.fail("waited for %v; in between it was\n%s", d, y.seen())
 		}
 		y.enter(token, req.Block())
 		y.keep(time.Now().Add(req.MinHold - m.delay()))

@@ -87,7 +87,6 @@ func TestContention(t *testing.T) {
 						t.Errorf("Acquire: %v", err)
 						return
 					}
-					var h driver.Hold
 					switch {
 					case rep.Token == 0 && !r.Wait:
 						continue
@@ -101,7 +100,11 @@ func TestContention(t *testing.T) {
 							t.Errorf("Renew of a place: %v", err)
 						}
 					}
-					h = c.served(r, rep)
+					h, err := c.handed(r, rep)
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+						return
+					}
 					x.visit(t, r, h.Token)
 					grants.Add(1)
 					if changes, err := c.renewal(h); err != nil || len(changes) > 0 {

@@ -217,9 +217,18 @@ func (c *client) inspect(name string) driver.Record {
 // served waits until r is handed the lock, without renewing it.
 func (c *client) served(r *driver.Request, rep driver.Reply) driver.Hold {
 	c.t.Helper()
+	h, err := c.handed(r, rep)
+	if err != nil {
+		c.t.Fatalf("%q: %v", r.Name, err)
+	}
+	return h
+}
+
+// handed is served for a goroutine that may not end the test.
+func (c *client) handed(r *driver.Request, rep driver.Reply) (_ driver.Hold, err error) {
 	end := time.NewTimer(patient)
 	defer end.Stop()
-	for rep.Token == 0 {
+	for rep.Token == 0 && err == nil {
 		retry := time.NewTimer(time.Hour)
 		if rep.Retry > 0 {
 			retry.Reset(rep.Retry + time.Millisecond)
@@ -227,16 +236,16 @@ func (c *client) served(r *driver.Request, rep driver.Reply) driver.Hold {
 		select {
 		case token := <-rep.Wake:
 			if rep.Token = token; token == 0 {
-				rep = c.ask(r)
+				rep, err = c.acquired(r)
 			}
 		case <-retry.C:
-			rep = c.ask(r)
+			rep, err = c.acquired(r)
 		case <-end.C:
-			c.t.Fatalf("%q was not handed over in %v", r.Name, patient)
+			err = fmt.Errorf("not handed over in %v", patient)
 		}
 		retry.Stop()
 	}
-	return hold(r, rep.Token)
+	return hold(r, rep.Token), err
 }
 
 // eventually waits for a condition that has no event.

@@ -32,8 +32,9 @@ func TestInit(t *testing.T) {
 	// Several at once, and again.
 	var wg sync.WaitGroup
 	for range 8 {
+		own := pool(t, dsn)
 		wg.Go(func() {
-			if err := sqllock.Init(t.Context(), pool(t, dsn), d); err != nil {
+			if err := sqllock.Init(t.Context(), own, d); err != nil {
 				t.Errorf("concurrent Init: %v", err)
 			}
 		})

@@ -166,13 +166,24 @@ func TestStatementLongerThanTheLease(t *testing.T) {
 	var lapsed driver.Hold
 	eventually(t, "the statement was not given up", func() bool {
 		end := locked(t, admin, "x")
-		got := make(chan driver.Hold, 1)
+		late := early.req("x")
+		var rep driver.Reply
+		done := make(chan error, 1)
 		began := time.Now()
-		go func() { got <- early.get(early.req("x")) }()
+		go func() {
+			var err error
+			rep, err = early.acquired(late)
+			done <- err
+		}()
 		blocked(t, admin, 1)
 		time.Sleep(2 * short) // the statement is that old now
 		end()
-		if lapsed = <-got; time.Since(began) < sqllock.RowWait {
+		err := <-done
+		took := time.Since(began)
+		if err != nil || rep.Token == 0 {
+			t.Fatalf("Acquire = %+v, %v", rep, err)
+		}
+		if lapsed = hold(late, rep.Token); took < sqllock.RowWait {
 			return true
 		}
 		r := next.req("x")

@@ -165,8 +165,8 @@ func TestBystanders(t *testing.T) {
 	defer wg.Wait()
 	defer close(stop)
 	for range 6 {
+		db := pool(t, dsn)
 		wg.Go(func() {
-			db := pool(t, dsn)
 			for {
 				select {
 				case <-stop:

@@ -166,7 +166,7 @@ func TestFrozenServer(t *testing.T) {
 	dsn := server.DSN("postgres")
 	for _, level := range []string{"read%20committed", "serializable"} {
 		p := join(t, dsn+"&default_transaction_isolation="+level, time.Minute)
-		fresh := sqllock.New(pool(t, dsn), postgres.Dialect(), nil)
+		fresh, another := sqllock.New(pool(t, dsn), postgres.Dialect(), nil), pool(t, dsn)
 		held, other := p.take(p.mutex(level+"/held")), p.take(p.mutex(level+"/other"))
 		reader := p.take(p.shared(level + "/reader"))
 		waits := p.mutex(level + "/held")
@@ -198,7 +198,7 @@ func TestFrozenServer(t *testing.T) {
 				_, err := fresh.Open(ctx, driver.SessionConfig{ID: "a", TTL: time.Minute})
 				return err
 			},
-			"Init": func(ctx context.Context) error { return sqllock.Init(ctx, pool(t, dsn), postgres.Dialect()) },
+			"Init": func(ctx context.Context) error { return sqllock.Init(ctx, another, postgres.Dialect()) },
 		}
 		var all sync.WaitGroup
 		for what, f := range calls {

@@ -94,7 +94,7 @@ func TestClock(t *testing.T) {
 // resource refuses it.
 func clockForward(t *testing.T, s *site, serverClock bool, clock clocks) {
 	c := s.newFixture()
-	c.exclusive = !serverClock
+	c.exclusive.Store(!serverClock)
 	alone, renewals := s.clientWithRenewals()
 	idle := s.lock(alone, "nobody waits for the lock")
 	jumped := clock.jump(time.Hour)

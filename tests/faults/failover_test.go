@@ -69,7 +69,7 @@ func TestDatabaseFailover(t *testing.T) {
 		}
 		stop()
 		c := s.newFixture()
-		c.exclusive = false
+		c.exclusive.Store(false)
 		resource := &fencedResource{}
 		if !resource.write(c.held.Token()) {
 			t.Error("the resource refuses its first holder")

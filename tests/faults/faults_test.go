@@ -12,6 +12,7 @@ import (
 	"flag"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,14 +102,15 @@ type fixture struct {
 	watcher        driver.Backend
 	held           *holdfast.Lease
 	next           <-chan *holdfast.Lease // gets the waiter's lease
-	exclusive      bool                   // nobody else may get the lock while held is trusted
+	exclusive      atomic.Bool            // nobody else may get the lock while held is trusted
 }
 
 const name = "the lock"
 
 func (s *site) newFixture() *fixture {
 	s.t.Helper()
-	c := &fixture{site: s, waiter: s.client(), watcher: s.backend(), exclusive: true}
+	c := &fixture{site: s, waiter: s.client(), watcher: s.backend()}
+	c.exclusive.Store(true)
 	c.holder, c.renewals = s.clientWithRenewals()
 	c.held = s.lock(c.holder, name)
 	c.next = c.startWaiter()
@@ -128,7 +130,7 @@ func (c *fixture) startWaiter() <-chan *holdfast.Lease {
 			switch {
 			case err == nil:
 				// If both were trusted at one time, the older one would be trusted now.
-				if c.exclusive && held.Err() == nil {
+				if c.exclusive.Load() && held.Err() == nil {
 					c.t.Errorf("token %d is granted while token %d is trusted", l.Token(), held.Token())
 				}
 				if l.Token() <= held.Token() {

@@ -194,7 +194,9 @@ func TestBusyReaders(t *testing.T) {
 	var done atomic.Int64
 	var mu sync.Mutex
 	var sessions []driver.Session
+	described := make(chan struct{})
 	watch := time.AfterFunc(35*time.Second, func() { // a third of the TTL is 40 s: it must not take renewals
+		defer close(described)
 		t.Errorf("it stands still after %d", done.Load())
 		mu.Lock()
 		defer mu.Unlock()
@@ -202,7 +204,11 @@ func TestBusyReaders(t *testing.T) {
 			t.Log(hook.QuorumDescribe(s))
 		}
 	})
-	defer watch.Stop()
+	defer func() {
+		if !watch.Stop() {
+			<-described
+		}
+	}()
 	for i := range clients {
 		c := connect(t, spied{g.backend(g.addrs()), &mu, &sessions}, &holdfast.Config{TTL: 2 * time.Minute})
 		group.Go(func() {

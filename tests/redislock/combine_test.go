@@ -139,7 +139,13 @@ func TestCombinedWithoutMGET(t *testing.T) {
 	for _, name := range uncontended(t, s, 64) {
 		group.Go(func() {
 			for range 20 {
-				if err := s.Release(within(t, soon), granted(t, s, exclusive(name)), 0); err != nil {
+				r := exclusive(name)
+				reply, err := s.Acquire(within(t, soon), r)
+				if err != nil || reply.Token == 0 {
+					t.Errorf("Acquire: %+v, %v", reply, err)
+					return
+				}
+				if err := s.Release(within(t, soon), driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, 0); err != nil {
 					t.Error(err)
 				}
 			}

@@ -104,8 +104,16 @@ func (s step) run(t testing.TB, c *testenv.RedisClusterServers, moved string, ed
 	}
 	if moved == "some keys" {
 		// The slot arrives while the request is being retried.
-		timer := time.AfterFunc(200*time.Millisecond, m.End)
-		defer timer.Stop()
+		ended := make(chan struct{})
+		timer := time.AfterFunc(200*time.Millisecond, func() {
+			defer close(ended)
+			m.End()
+		})
+		defer func() {
+			if !timer.Stop() {
+				<-ended
+			}
+		}()
 	}
 	err := do(within(t, soon))
 	if moved != "some keys" {

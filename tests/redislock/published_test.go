@@ -34,9 +34,10 @@ func listen(t testing.TB, addr string) *listener {
 	e := &listener{marks: make(chan string, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, over := make(chan struct{}), make(chan struct{})
+	confirmed := sync.OnceFunc(func() { close(ready) }) // a new connection is confirmed, too
 	go func() {
 		defer close(over)
-		ctx := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { close(ready) })
+		ctx := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { confirmed() })
 		_ = client.Receive(ctx, client.B().Psubscribe().Pattern("*").Build(), func(m rueidis.PubSubMessage) {
 			if strings.HasPrefix(m.Channel, "mark:") {
 				e.marks <- m.Message

@@ -2,7 +2,6 @@ package redislock_test
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,10 +43,15 @@ func TestReplicasOfACluster(t *testing.T) {
 		}
 		eventually(t, s, exclusive(name))
 		m = c.Migrate(tagOf(name), m.From)
-		var moved sync.WaitGroup
-		moved.Go(func() {
-			time.Sleep(300 * time.Millisecond) // the request spends a part of it waiting
+		moved := make(chan struct{})
+		timer := time.AfterFunc(300*time.Millisecond, func() { // the request spends a part of it waiting
+			defer close(moved)
 			m.End()
+		})
+		t.Cleanup(func() {
+			if !timer.Stop() {
+				<-moved
+			}
 		})
 		r := exclusive(another(name))
 		persist(t, what+": it is granted", func() error {
@@ -57,7 +61,7 @@ func TestReplicasOfACluster(t *testing.T) {
 			}
 			return err
 		})
-		moved.Wait()
+		<-moved
 	}
 	c.Servers[4].Pause()
 	c.Servers[5].Pause()
