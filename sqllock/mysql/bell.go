@@ -138,7 +138,7 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn, looks *int) (unsure boo
 		defer close(ended)
 		slept = c.QueryRowContext(ctx, "SELECT "+b.asleep(limit)+" AS "+mark).Scan(&got)
 	}()
-	found, late := false, false
+	found, killed, late := false, false, false
 	err = b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
 		for ; time.Since(began) < limit/2; *looks++ {
 			var conn int64
@@ -154,6 +154,7 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn, looks *int) (unsure boo
 				return err
 			}
 			if conn != 0 {
+				killed = true
 				err := kill(ctx, q, conn)
 				found, late = err == nil, time.Since(began) > limit*3/4
 				return err
@@ -168,7 +169,7 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn, looks *int) (unsure boo
 	})
 	<-ended
 	switch {
-	case slept != nil && answer(slept) == queryInterrupted, slept == nil && !got.Valid:
+	case killed && (slept == nil && !got.Valid || slept != nil && answer(slept) == queryInterrupted):
 		return false, nil // woken, even if KILL got no answer
 	case err != nil:
 		return false, err
@@ -178,7 +179,7 @@ func (b *bell) tryOnce(ctx context.Context, c *sql.Conn, looks *int) (unsure boo
 		}
 		return err == nil, cmp.Or(err,
 			errors.New("the connections of the pool do not share locks: is there a proxy between?"))
-	case slept != nil:
+	case slept != nil && answer(slept) != queryInterrupted:
 		n := answer(slept)
 		return n == tookTooLong || n == tookTooLong8, slept
 	case !found:

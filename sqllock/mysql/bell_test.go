@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -117,6 +118,80 @@ func (q late) Exec(ctx context.Context, text string, args ...any) (sql.Result, e
 }
 
 func (q late) Prepared() sqllock.Querier { return q }
+
+// unanswered is a querier whose KILL gets no answer.
+type unanswered struct{ querier }
+
+func (q unanswered) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	_, err := q.querier.Exec(ctx, text, args...)
+	if strings.HasPrefix(text, "KILL") {
+		err = errors.Join(err, errors.New("no answer"))
+	}
+	return nil, err
+}
+
+func (q unanswered) Prepared() sqllock.Querier { return q }
+
+// blind is a querier of a proxy that hides the process list. Somebody else interrupts the statement.
+type blind struct {
+	querier
+	interrupt func()
+}
+
+func (q blind) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	if strings.Contains(text, "processlist") {
+		q.interrupt()
+		text += " AND FALSE"
+	}
+	return q.querier.Query(ctx, text, args...)
+}
+
+func (q blind) Prepared() sqllock.Querier { return q }
+
+// TestBellProvesItself: a bell works if its KILL has interrupted the sleeper, with or without an answer. An
+// interruption by somebody else proves nothing.
+func TestBellProvesItself(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	d, db := mysql.Dialect(), pool(t, server.DSN("root", ""))
+	reserved, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reserved.Close() }()
+	var once sync.Once
+	interrupt := func() {
+		once.Do(func() {
+			eventually(t, "somebody interrupts the sleeper", func() bool {
+				conn := value[int64](t, db, "SELECT COALESCE(MAX(id), 0) FROM information_schema.processlist WHERE state = 'User lock'")
+				if conn == 0 {
+					return false
+				}
+				_, err := db.ExecContext(t.Context(), "KILL QUERY ?", conn)
+				return err == nil
+			})
+		})
+	}
+	open := func(q sqllock.Querier) (sqllock.Bell, string, error) {
+		return d.OpenBell(t.Context(), sqllock.BellConfig{
+			DB: db, Server: "test", Sleep: time.Second,
+			Keep: func(ctx context.Context, f func(q sqllock.Querier, opened time.Time) error) error {
+				return f(q, time.Unix(1, 0))
+			},
+			Heard: func(sqllock.Ring) {}, Look: func(context.Context) error { return nil },
+			Waiting: func() map[string]sqllock.Waiters { return nil },
+		})
+	}
+	b, reason, err := open(unanswered{querier{reserved, d}})
+	if err != nil || b == nil {
+		t.Fatalf("a KILL without an answer: %q, %v", reason, err)
+	}
+	_ = b.Close()
+	b, reason, err = open(blind{querier{reserved, d}, interrupt})
+	if b != nil || !strings.Contains(reason, "process list") {
+		t.Errorf("interrupted by somebody else: %v, %q, %v; want a reason", b, reason, err)
+	}
+}
 
 // A process that stands still while it opens its bell has a bell all the same.
 func TestBellOfALateProcess(t *testing.T) {
