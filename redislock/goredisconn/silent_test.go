@@ -2,6 +2,8 @@ package goredisconn
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -10,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // soon bounds what takes a few seconds, on any machine.
@@ -112,9 +114,10 @@ func TestClientClosed(t *testing.T) {
 	}
 }
 
-// TestCloseBesideSubscribe: Close waits for each subscription that has begun, and none begins after it.
+// TestCloseBesideSubscribe: Close waits for each subscription that has begun, and ends it. None begins after it.
 func TestCloseBesideSubscribe(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testenv.FreeAddr(t), MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{MaxRetries: -1,
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }})
 	defer client.Close()
 	for range 500 {
 		c := New(client)
@@ -123,11 +126,12 @@ func TestCloseBesideSubscribe(t *testing.T) {
 			_, err := c.Subscribe(t.Context(), "x", func(string) {}, func() {})
 			subscribed <- err
 		}()
+		time.Sleep(rand.N(200 * time.Microsecond))
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := <-subscribed; err == nil {
-			t.Error("subscribed")
+		if err := <-subscribed; !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("Subscribe: %v; want ErrClosed", err)
 		}
 	}
 }

@@ -131,7 +131,9 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		select {
 		case err = <-s.first:
 		default:
-			err = driver.ErrClosed
+			if err = driver.ErrClosed; !c.closed.Load() { // the owner of the client has closed it
+				err = fmt.Errorf("%w: %w", driver.ErrUnavailable, redis.ErrClosed)
+			}
 		}
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())

@@ -64,7 +64,7 @@ func TestBystanders(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("%d refusals, %d given up", refused.Load(), givenUp.Load())
-	if refused.Load() <= 10*givenUp.Load() {
+	if refused.Load() < callers || givenUp.Load() > callers {
 		t.Error("the others are cut off when connections are dropped")
 	}
 }
