@@ -198,10 +198,12 @@ func (t *task) tellRevoked(h *hold, report func(func())) (asked <-chan struct{},
 		case <-ctx.Done():
 			select {
 			case <-asked: // the command may have ended because of it
-				what = ""
 			default:
 				return
 			}
+		}
+		if ctx.Err() != nil {
+			what = ""
 		}
 		for _, l := range h.parts {
 			if n := l.Revocation(); n != nil {

@@ -61,8 +61,8 @@ func TestNoReportAfterStop(t *testing.T) {
 	})
 }
 
-// A command may end because of a request, before the request has been reported. It is reported all the
-// same.
+// A command may end because of a request, or lose its lease after it, before the request has been
+// reported. It is reported all the same, but nothing is said of what happens next.
 func TestReportAfterTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := revocable(t)
@@ -71,6 +71,9 @@ func TestReportAfterTheCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-holdfast.Revoked(l.Context(t.Context()))
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
 		var said bytes.Buffer
 		task := &task{a: &app{stderr: &said}, o: &taskOptions{}}
 		const commands = 100
@@ -78,10 +81,11 @@ func TestReportAfterTheCommand(t *testing.T) {
 			_, stop := task.tellRevoked(h, func(report func()) { report() })
 			stop()
 		}
-		if n := strings.Count(said.String(), "x: asked to release it by "); n != commands {
-			t.Errorf("%d of %d commands report the request: %s", n, commands, said.String())
+		begin, end := strings.Count(said.String(), "x: asked to release it by "), strings.Count(said.String(), ": \"why\"\n")
+		if begin != commands || end != commands {
+			t.Errorf("%d of %d commands report the request, %d end with the reason: %s", begin, commands, end, said.String())
 		}
-		if err := errors.Join(l.Release(), c.Close(t.Context())); err != nil {
+		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
