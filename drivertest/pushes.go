@@ -169,8 +169,11 @@ var pushes = []check{
 					case <-time.After(patience):
 						e.Fatal("a lease without a grant at the store is valid")
 					}
-					if err := l.Err(); !errors.Is(err, holdfast.ErrLost) {
+					var lost *holdfast.Error
+					if err := l.Err(); !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &lost) {
 						e.Errorf("Err: %v; want ErrLost", err)
+					} else if lost.Reason == holdfast.ReasonExpired || lost.Reason == holdfast.ReasonUnreachable {
+						e.Errorf("Err: %v; no renewal told the waiter", err)
 					}
 					s.checkLeft()
 					s.wait()
