@@ -16,6 +16,24 @@ func Signals() []os.Signal { return []os.Signal{os.Interrupt} }
 // Asks returns the signals that may ask a command to release its lock, by name.
 func Asks() map[string]syscall.Signal { return map[string]syscall.Signal{"TERM": syscall.SIGTERM} }
 
+// Stops does nothing: there is no signal that stops a process.
+type Stops struct{}
+
+// PutOff does nothing, as the methods of its result.
+func PutOff(chan os.Signal) *Stops { return nil }
+
+// Got does nothing.
+func (*Stops) Got(os.Signal) {}
+
+// Asking does nothing.
+func (*Stops) Asking() {}
+
+// Queued does nothing.
+func (*Stops) Queued() {}
+
+// Granted does nothing.
+func (*Stops) Granted() {}
+
 // Die does nothing: there are no signals to die of.
 func Die(syscall.Signal) {}
 

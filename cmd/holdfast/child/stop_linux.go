@@ -1,30 +1,29 @@
 package child
 
 import (
+	"os"
 	"syscall"
-	"unsafe"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
 )
 
-// action is a struct sigaction of the kernel, with room for any layout. Zero is SIG_DFL.
-type action [16]uint64
-
 // caughtTSTP is the action with which package signal catches SIGTSTP; nil until it is known.
-var caughtTSTP *action
+var caughtTSTP *guard.Action
 
 // keepActions records the actions of SIGTSTP and SIGTTOU before a command runs, and restore sets
 // them again. So this process stops as others do until its next command, and that command inherits
 // the same actions as the first. Package signal can do neither.
 func keepActions() (restore func()) {
-	tstp, ttou := new(action), new(action)
-	sigaction(syscall.SIGTSTP, nil, tstp)
-	sigaction(syscall.SIGTTOU, nil, ttou)
+	tstp, ttou := new(guard.Action), new(guard.Action)
+	guard.SetAction(syscall.SIGTSTP, nil, tstp)
+	guard.SetAction(syscall.SIGTTOU, nil, ttou)
 	if caughtTSTP != nil {
-		sigaction(syscall.SIGTSTP, caughtTSTP, nil)
+		guard.SetAction(syscall.SIGTSTP, caughtTSTP, nil)
 	}
 	return func() {
-		caughtTSTP = new(action)
-		sigaction(syscall.SIGTSTP, tstp, caughtTSTP)
-		sigaction(syscall.SIGTTOU, ttou, nil)
+		caughtTSTP = new(guard.Action)
+		guard.SetAction(syscall.SIGTSTP, tstp, caughtTSTP)
+		guard.SetAction(syscall.SIGTTOU, ttou, nil)
 	}
 }
 
@@ -32,14 +31,11 @@ func keepActions() (restore func()) {
 // continue it: in an orphaned group the kernel ignores SIGTSTP. Package signal never restores the
 // default action once it has caught SIGTSTP, so stopSelf sets it. undo catches the signal again.
 func stopSelf(group bool) (undo func()) {
-	old := new(action)
-	sigaction(syscall.SIGTSTP, new(action), old)
+	old := new(guard.Action)
+	guard.SetAction(syscall.SIGTSTP, new(guard.Action), old)
 	_ = syscall.Kill(whom(group), syscall.SIGTSTP)
-	return func() { sigaction(syscall.SIGTSTP, old, nil) }
+	return func() { guard.SetAction(syscall.SIGTSTP, old, nil) }
 }
 
-func sigaction(s syscall.Signal, next, old *action) {
-	const maskSize = 8
-	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(s),
-		uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(old)), maskSize, 0, 0)
-}
+// stopAsOthers stops this process, whose action of SIGTSTP is the default one.
+func stopAsOthers() { _ = syscall.Kill(os.Getpid(), syscall.SIGTSTP) }

@@ -14,3 +14,6 @@ func stopSelf(group bool) (undo func()) {
 	_ = syscall.Kill(whom(group), syscall.SIGTTIN)
 	return func() {}
 }
+
+// stopAsOthers stops this process.
+func stopAsOthers() { stopSelf(false) }

@@ -4,7 +4,9 @@ package child
 
 import (
 	"errors"
+	"os"
 	"os/exec"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -132,5 +134,34 @@ func TestEndedBeforeItBegins(t *testing.T) {
 		if err := <-began; !errors.Is(err, failed) {
 			t.Errorf("%s first: %v", first, err)
 		}
+	}
+}
+
+// TestStopIsPutOff: a stop before the command begins is for the command. Nothing stops this process between
+// the grant and that, not even news about a place in a queue.
+func TestStopIsPutOff(t *testing.T) {
+	signals := make(chan os.Signal, 2)
+	s := PutOff(signals)
+	defer func() {
+		s.restore()
+		signal.Stop(signals)
+	}()
+	s.Asking()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	s.Got(<-signals)
+	s.Granted()
+	s.Queued()
+	select {
+	case got := <-signals:
+		if got != syscall.SIGTSTP {
+			t.Errorf("the command gets %v", got)
+		}
+	default:
+		t.Error("the command gets no signal")
+	}
+	if s.restore == nil {
+		t.Error("a stop takes effect before the command has begun")
 	}
 }

@@ -6,12 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -115,6 +111,7 @@ type task struct {
 	argv    []string
 	line    *waitLine
 	signals chan os.Signal
+	stops   *child.Stops
 }
 
 // task finds the command. From here on this process catches signals.
@@ -129,15 +126,17 @@ func (a *app) task(o *taskOptions, argv []string) (*task, error) {
 	if scheme, _, _ := strings.Cut(a.url(), ":"); strings.EqualFold(scheme, "memory") {
 		a.say("memory: is a store of this process alone: no other run waits for this lock")
 	}
-	return &task{a, o, path, argv, newWaitLine(), catchSignals()}, nil
+	signals := catchSignals()
+	return &task{a, o, path, argv, newWaitLine(), signals, child.PutOff(signals)}, nil
 }
 
 // with runs f with a client that other users see as the command.
 func (t *task) with(f func(*session) error) error {
-	ctx, detach := cancelOnSignal(t.signals)
+	ctx, detach := cancelOnSignal(t.signals, t.stops.Got)
+	waiting := func(w holdfast.Waiting) { t.line.update(w); t.stops.Queued() }
 	cfg := holdfast.Config{
 		Program: filepath.Base(t.argv[0]), Labels: t.a.labelled(t.o.labels), History: t.o.history,
-		Observer: &holdfast.Observer{Waiting: t.line.update, Renewed: t.line.renewed},
+		Observer: &holdfast.Observer{Waiting: waiting, Renewed: t.line.renewed},
 	}
 	if t.o.history > 0 {
 		cfg.Logger = slog.New(historyLines{slog.DiscardHandler, t.a})
@@ -221,10 +220,14 @@ func (h *hold) endsBefore(o *taskOptions, ttl, limit, lease time.Duration) (kill
 
 // take calls f to acquire the locks. A signal that asks to end this process ends f's context.
 func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
-	ctx, detach := cancelOnSignal(t.signals)
+	ctx, detach := cancelOnSignal(t.signals, t.stops.Got)
+	t.stops.Asking()
 	h, err := f(ctx)
-	// From here on signals are for the command.
-	if caught := detach(); caught != nil {
+	caught := detach() // from here on signals are for the command
+	if err == nil {
+		t.stops.Granted()
+	}
+	if caught != nil {
 		if err == nil {
 			_ = h.ReleaseNow() // the command has not run, so no minimum hold counts
 		}
@@ -354,41 +357,6 @@ func checkNames(names ...string) error {
 		}
 	}
 	return nil
-}
-
-// catchSignals returns a channel that gets the signals of child.Signals.
-func catchSignals() chan os.Signal {
-	signals := make(chan os.Signal, 32)
-	signal.Notify(signals, child.Signals()...)
-	return signals
-}
-
-// cancelOnSignal returns a context that ends when a signal asks this process to end. It discards
-// other signals until the caller calls detach, which returns that signal, or nil.
-func cancelOnSignal(signals <-chan os.Signal) (_ context.Context, detach func() error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	stop, stopped := make(chan struct{}), make(chan error, 1)
-	go func() {
-		var caught error
-		for {
-			select {
-			case s := <-signals:
-				ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-				if caught == nil && slices.Contains(ends, s) {
-					caught = signaled{s.(syscall.Signal)}
-					cancel(caught)
-				}
-			case <-stop:
-				stopped <- caught
-				return
-			}
-		}
-	}()
-	return ctx, sync.OnceValue(func() error {
-		close(stop)
-		defer cancel(nil)
-		return <-stopped
-	})
 }
 
 // self returns this process as user@host:pid.

@@ -88,6 +88,10 @@ var regressions = []Regression{
 		Edits: []Edit{
 			{"cmd/holdfast/child/run_unix.go", `case !inTime || !j.timely:`, `case !inTime && false:`},
 		}}, "cmd/holdfast/child", "TestStoppedForLong"},
+	{Mutant{ID: "run-stop-forgotten", Bug: "a stop between the grant and the start of the command is forgotten",
+		Edits: []Edit{
+			{"cmd/holdfast/child/stops_unix.go", `if s.asked = true; s.restore == nil {`, `if s.restore == nil {`},
+		}}, "cmd/holdfast/child", "TestStopIsPutOff"},
 	{Mutant{ID: "redis-astray-late", Bug: "a late answer about an earlier subscription ends the one in its place",
 		Edits: []Edit{
 			{"redislock/goredisconn/subscribe.go", `if s.stopped || s.asked != s.changes || !s.stands && time.Since(s.opened) < 2*silence {`, `if s.stopped {`},

@@ -91,7 +91,7 @@ func (g *Guard) start() error {
 	for _, f := range g.keeps {
 		files = append(files, f.Fd())
 	}
-	pid, err := syscall.ForkExec(g.exe, []string{guardName}, &syscall.ProcAttr{
+	pid, err := forkExec(g.exe, func(string) []string { return []string{guardName} }, &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files,
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -173,7 +173,8 @@ func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	end := strconv.FormatInt(int64(g.orders.end), 10)
-	pid, err = syscall.ForkExec(g.exe, append([]string{launcherName, end, path}, args...), &syscall.ProcAttr{
+	launcher := func(mask string) []string { return append([]string{launcherName, end, mask, path}, args...) }
+	pid, err = forkExec(g.exe, launcher, &syscall.ProcAttr{
 		Env: env, Files: []uintptr{0, 1, 2, uintptr(g.pipe), w.Fd()}, Sys: sys,
 	})
 	if err != nil {

@@ -35,8 +35,8 @@ func init() {
 		signal.Ignore() // all: a shutdown signals every process, and the guard must end last
 		watch()
 		os.Exit(0)
-	case len(os.Args) > 3 && os.Args[0] == launcherName:
-		runLauncher(os.Args[1], os.Args[2], os.Args[3:])
+	case len(os.Args) > 4 && os.Args[0] == launcherName:
+		runLauncher(os.Args[1], os.Args[2], os.Args[3], os.Args[4:])
 		os.Exit(1)
 	}
 }
@@ -158,11 +158,13 @@ func pollTimeout(at time.Duration) int {
 	return int(max(0, min(at-Now()+time.Millisecond, time.Second)) / time.Millisecond)
 }
 
-// runLauncher does the launcher's work. It returns only on failure.
-func runLauncher(deadline, path string, args []string) {
+// runLauncher does the launcher's work. It returns only on failure. A signal that has come since the fork
+// stops or ends it when the guard knows the group.
+func runLauncher(deadline, mask, path string, args []string) {
 	syscall.CloseOnExec(groupFD)
 	syscall.CloseOnExec(statusFD)
 	err := orders{group: os.Getpid()}.write(groupFD)
+	takeSignals(mask)
 	if err == nil {
 		if at, _ := strconv.ParseInt(deadline, 10, 64); Now() >= time.Duration(at) {
 			err = tooLate

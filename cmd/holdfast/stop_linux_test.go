@@ -1,0 +1,89 @@
+package main_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// commandOf returns the process ID of the sleep that a process has started; 0: there is none.
+func commandOf(parent int) (pid int) {
+	processes, _ := os.ReadDir("/proc")
+	for _, p := range processes {
+		stat, _ := os.ReadFile("/proc/" + p.Name() + "/stat")
+		var id, its int
+		var state string
+		_, err := fmt.Sscanf(string(stat), "%d (sleep) %s %d", &id, &state, &its)
+		if err == nil && its == parent {
+			return id
+		}
+	}
+	return 0
+}
+
+// TestStopAtAnyMoment: a stop takes effect whenever it comes. It does not stop holdfast between the grant
+// of the lock and the start of the command, and not within a transaction.
+func TestStopAtAnyMoment(t *testing.T) {
+	b := newBench(t)
+	b.want(0, "run", "a", "--", "true") // it creates the store
+	began := 0
+	for i := range testenv.Rounds(40, 1000) {
+		p := b.prepare("run", "--ttl", "1m", "a", "--", "sleep", "1000")
+		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		p.begin()
+		holdfast := p.Process.Pid
+		time.Sleep(rand.N(20 * time.Millisecond))
+		if err := syscall.Kill(-holdfast, syscall.SIGTSTP); err != nil {
+			t.Fatal(err)
+		}
+		sent := time.Now()
+		b.until("holdfast has stopped", func() bool { return stopped(holdfast) })
+		onTime := time.Since(sent) < time.Second // holdfast puts a stop off for so long
+		command := commandOf(holdfast)
+		if command != 0 {
+			began++
+			b.until("the command has stopped", func() bool { return stopped(command) })
+		}
+		if onTime {
+			switch code, _, stderr := b.run("info", "-q", "a"); {
+			case code != 0 && code != 1:
+				t.Errorf("round %d: info while holdfast is stopped: exit code %d, %s", i, code, stderr)
+			case code == 0 && command == 0:
+				t.Errorf("round %d: the lock is held, and no command has begun", i)
+			}
+		}
+		if err := syscall.Kill(-holdfast, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		p.signal(syscall.SIGTERM)
+		if code := p.code(); code != 128+15 && code != -15 {
+			t.Errorf("round %d: exit code %d after TERM", i, code)
+		}
+	}
+	t.Logf("the command had begun %d times", began)
+}
+
+// TestSignalsWhileItForks: holdfast's own processes are in its group at first. A signal to the group stops
+// or ends none of them.
+func TestSignalsWhileItForks(t *testing.T) {
+	b := newBench(t)
+	for i := range testenv.Rounds(20, 500) {
+		p := b.prepare("run", "--ttl", "1m", "a", "--", "sleep", "1000")
+		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		p.begin()
+		holdfast := p.Process.Pid
+		time.Sleep(rand.N(20 * time.Millisecond))
+		if err := syscall.Kill(-holdfast, syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.code(); code != 128+2 && code != -2 || strings.Contains(p.err.String(), "cannot run") {
+			t.Errorf("round %d: exit code %d, %s", i, code, p.err.String())
+		}
+	}
+}
