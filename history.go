@@ -29,7 +29,7 @@ const (
 // HistoryEntry is one entry of the history of a name.
 type HistoryEntry struct {
 	Event  string        // HistoryGranted, …
-	At     time.Time     // when it happened: by the store's clock, to about the time of an exchange
+	At     time.Time     // when it happened: by the store's clock, to about the time of an exchange; see History
 	Token  uint64        // of the grant
 	By     Holder        // who did it: Host, PID, User, Program, Note, Labels, Shared and Permits
 	Took   time.Duration // how long the lock was waited for, or held
@@ -59,6 +59,10 @@ func reasonText(reason string) string {
 // moment late, and a client that dies adds no more: a grant without an end has expired, or its
 // holder still has it. An entry says nothing that the store had not written before.
 //
+// A release, a break or a request is never later than an exclusive grant that followed it, and a break
+// or a request is never later than the end that the holder has recorded. Grants of readers and of
+// permits do not tell the order: there a break may come after a grant that it made possible.
+//
 // Errors: ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused, ErrDamaged.
 func (c *Client) History(ctx context.Context, name string) ([]HistoryEntry, error) {
 	err := c.checkName(name)
@@ -81,14 +85,72 @@ func (c *Client) readHistory(ctx context.Context, name string) (list []HistoryEn
 		return err
 	})
 	now := time.Now()
+	var ends causes
 	for _, r := range raw {
 		var t historyText
 		if json.Unmarshal([]byte(r.Text), &t) == nil && t.Event != "" { // else another program has written it
 			list = append(list, t.entry(now.Add(-r.Age)))
+			ends.note(&t, list[len(list)-1].At)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b HistoryEntry) int { return a.At.Compare(b.At) })
+	for i := range list {
+		ends.bound(&list[i])
+	}
+	slices.SortStableFunc(list, func(a, b HistoryEntry) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Token, b.Token), cmp.Compare(a.last(), b.last()))
+	})
 	return list, asRead(err)
+}
+
+// causes bounds the times of entries by those of what they caused. The time of an entry is when it was
+// added, by the store's clock, less what its client had measured before it sent the entry. So it is late
+// by as long as the entry was under way: no client can know that in advance, and a store does not change
+// an entry. Tokens tell the order instead.
+type causes struct {
+	exclusive []HistoryEntry       // their tokens and times; nothing is held beside such a grant
+	ended     map[uint64]time.Time // the ends of grants, by token, that the store has confirmed
+}
+
+// last is 1 for an entry that comes after all others of its token and time, and 0 for others.
+func (e *HistoryEntry) last() int {
+	if e.Event == HistoryReleased || e.Event == HistoryLost {
+		return 1
+	}
+	return 0
+}
+
+// note notes an entry that others may have caused.
+func (c *causes) note(t *historyText, at time.Time) {
+	switch {
+	case t.Event == HistoryGranted && !t.Shared && t.N == 0:
+		c.exclusive = append(c.exclusive, HistoryEntry{Token: t.Token, At: at})
+	case t.Event == HistoryReleased,
+		t.Event == HistoryLost && (t.Reason == string(ReasonBroken) || t.Reason == string(ReasonEnded)):
+		if c.ended == nil {
+			c.ended = map[uint64]time.Time{}
+		}
+		c.ended[t.Token] = at
+	}
+}
+
+// bound makes e no later than what followed it. Every grant with an earlier token had ended at the store
+// when an exclusive one was made. And an operator's act came before the holder's end that the store has
+// confirmed: a break ended the grant, and Revoke had seen it.
+func (c *causes) bound(e *HistoryEntry) {
+	switch e.Event {
+	case HistoryBroken, HistoryAsked:
+		if at, ok := c.ended[e.Token]; ok && at.Before(e.At) {
+			e.At = at
+		}
+	case HistoryReleased:
+	default:
+		return
+	}
+	for _, g := range c.exclusive {
+		if g.Token > e.Token && g.At.Before(e.At) {
+			e.At = g.At
+		}
+	}
 }
 
 // historyText is an entry as the store keeps it.
