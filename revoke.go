@@ -31,8 +31,9 @@ func (n *Notice) String() string {
 // Revoke asks the holder of the grant with this token, which Inspect shows, to release it. Nothing is
 // taken away: the holder goes on until it releases. A holder of this package learns of it within a
 // third of its TTL, by Revoked, if it can read the store; other programs that share the store do not.
-// A store keeps the last 250 requests, of all names. reason is for people, at most 1,024 bytes.
-// [Client.Break] takes a lock away.
+// A holder is told of one request only: the first, or the last of those that it reads together. History
+// has all of them. A store keeps the last 250 requests, of all names. reason is for people, at most
+// 1,024 bytes. [Client.Break] takes a lock away.
 //
 // Revoke makes three exchanges. Errors: ErrGone if no grant has this token; ErrUnrecorded if the
 // holder has been asked and the history does not show it; ErrInvalid, ErrUnavailable, ErrUncertain,

@@ -35,12 +35,17 @@ func checkReason(reason string) error {
 const aboutRevoke = `Ask the holders of NAME to release it. Nothing is taken from them: they go on until they release.
 
 A holder learns of it within a third of its TTL (5s by default). "holdfast run" and "elect" show a
-message, and with --on-revoke send a signal to their command. A Go program has holdfast.Revoked.
-Other programs that share the store learn nothing, and a holder that is stopped learns of it when
-it runs again. "holdfast break" takes the lock away.
+message, and with --on-revoke send a signal to their command. For a "holdfast hold", its next
+"holdfast check" shows the message. A Go program has holdfast.Revoked. Other programs that share the
+store learn nothing, and a holder that is stopped learns of it when it runs again. "holdfast break"
+takes the lock away.
+
+A holder is told of one request only. If it was asked before, revoke says by whom and when: the new
+request is on record ("holdfast info" and "holdfast history" show it), but the holder may not see it.
 
 With --token only the holder of that grant is asked. With --wait holdfast returns when the grants
-have ended, or with exit code 75 when the time is over.`
+have ended, or with exit code 75 when the time is over. If nobody holds NAME, the exit code is 77,
+also with --wait: nobody could be asked. "holdfast wait" waits until a name is free.`
 
 // revokeOptions are the flags of revoke.
 type revokeOptions struct {
@@ -84,11 +89,15 @@ func (a *app) revoke(name string, o *revokeOptions) error {
 
 // revoke asks the holders of name, reports those that were asked, and waits for the ends of their grants.
 func (s *session) revoke(ctx context.Context, w io.Writer, name string, o *revokeOptions) error {
+	before := s.requests(ctx, name)
 	holders, err := s.ask(ctx, name, o)
 	for _, h := range holders { // also if another could not be asked
 		text := fmt.Sprintf("asked: %s, token %d, %s\n", show(name), h.Token, describe(&h))
-		if foreign(&h) {
+		if e := before[h.Token]; foreign(&h) {
 			text += "Its holder is another program, which holdfast cannot notify.\n"
+		} else if e != nil {
+			text += fmt.Sprintf("It was asked before, by %s, %s ago%s. A holder is told of one request only: this one is on "+
+				"record, but its holder may not see it.\n", who(&e.By), rough(time.Since(e.At)), becauseOf(e.Reason))
 		}
 		if _, err := io.WriteString(w, text); err != nil {
 			return err
@@ -98,6 +107,21 @@ func (s *session) revoke(ctx context.Context, w io.Writer, name string, o *revok
 		return err
 	}
 	return s.awaitEnds(ctx, name, holders, o.wait.d)
+}
+
+// requests returns the first request to each holder of name, by token, as far as the history has it. It
+// is a help, so an error is no message.
+func (s *session) requests(ctx context.Context, name string) map[uint64]*holdfast.HistoryEntry {
+	ctx, cancel := context.WithTimeout(ctx, waitLook)
+	defer cancel()
+	entries, _ := s.History(ctx, name)
+	first := map[uint64]*holdfast.HistoryEntry{}
+	for i := range entries {
+		if e := &entries[i]; e.Event == holdfast.HistoryAsked && first[e.Token] == nil {
+			first[e.Token] = e
+		}
+	}
+	return first
 }
 
 // ask asks the holders of name, or the one that o names, and returns those that were asked.

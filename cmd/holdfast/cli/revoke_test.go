@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
@@ -132,4 +133,44 @@ func TestRevokeOfSome(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A second request says that the holder was asked before, by whom and when: the holder sees one only.
+func TestRevokeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := revocable(t)
+		s := &session{Client: c, say: t.Logf}
+		revoke := func(reason string) string {
+			var out strings.Builder
+			if err := s.revoke(t.Context(), &out, "x", &revokeOptions{reason: reason}); err != nil {
+				t.Fatal(err)
+			}
+			return out.String()
+		}
+		if text := revoke("first"); strings.Contains(text, "before") {
+			t.Errorf("the first request: %s", text)
+		}
+		time.Sleep(7 * time.Second)
+		again := fmt.Sprintf("\nIt was asked before, by %s, 7s ago: \"first\". A holder is told of one request only", me(t, c))
+		if text := revoke("second"); !strings.Contains(text, again) {
+			t.Errorf("the second request: %s; want %s", text, again)
+		}
+		time.Sleep(10 * time.Second)
+		if n := l.Revocation(); n == nil || n.Reason != "first" {
+			t.Errorf("the holder was told of %v; want the first request", n)
+		}
+		if err := errors.Join(l.Release(), c.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// me returns the client of a lock as messages name it.
+func me(t *testing.T, c *holdfast.Client) string {
+	t.Helper()
+	r, err := c.Inspect(t.Context(), "x")
+	if err != nil || len(r.Holders) != 1 {
+		t.Fatalf("%v, %v", r.Holders, err)
+	}
+	return who(&r.Holders[0])
 }
