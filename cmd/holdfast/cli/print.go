@@ -74,6 +74,16 @@ func leaseLeft(h *holdfast.Holder) string {
 	return rough(h.Left)
 }
 
+// since returns h as it is when the store was read old ago, and h has not renewed its lease meanwhile: both
+// of its times go on together.
+func since(h *holdfast.Holder, old time.Duration) *holdfast.Holder {
+	now := *h
+	if now.Left > 0 { // else it may not be known
+		now.Left = max(now.Left-old, 1)
+	}
+	return &now
+}
+
 // heldFor returns how long h has held or waited. A store may not know this for another program's grant.
 func heldFor(h *holdfast.Holder) string {
 	if h.Undated {

@@ -160,8 +160,8 @@ func (s *session) awaitEnds(ctx context.Context, name string, holders []holdfast
 		if err != nil {
 			return err
 		}
-		left := slices.DeleteFunc(slices.Clone(holders), func(h holdfast.Holder) bool {
-			return !slices.ContainsFunc(r.Holders, func(now holdfast.Holder) bool { return now.Token == h.Token && !now.Kept })
+		left := slices.DeleteFunc(r.Holders, func(now holdfast.Holder) bool { // as they are now
+			return now.Kept || !slices.ContainsFunc(holders, func(h holdfast.Holder) bool { return now.Token == h.Token })
 		})
 		if len(left) == 0 {
 			return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // revocable returns a client and a lease of it.
@@ -160,6 +161,47 @@ func TestRevokeAgain(t *testing.T) {
 			t.Errorf("the holder was told of %v; want the first request", n)
 		}
 		if err := errors.Join(l.Release(), c.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What is said of a holder that has not released in time is of one reading: its lease counts down while the
+// time that it holds counts up, and it is never below zero.
+func TestRevokeOfASilentHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		dead, err := store.Open(t.Context(), driver.SessionConfig{ID: "s", TTL: 15 * time.Second}) // renews nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := (&driver.Info{Host: "h", PID: 7}).String()
+		r := &driver.Request{ID: "1", Name: "x", Mode: driver.Exclusive, N: 1, Info: info}
+		if _, err := dead.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		c, err := holdfast.New(t.Context(), store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &session{Client: c, say: t.Logf}
+		err = s.revoke(t.Context(), t.Output(), "x", &revokeOptions{wait: seconds{set: true, d: 4 * time.Second}})
+		if err == nil || err.Error() != "x is still held by h:7 for 4s · lease 11s" {
+			t.Errorf("revoke --wait: %v", err)
+		}
+		last := &atomic.Pointer[reading]{}
+		over := make(chan time.Time)
+		time.AfterFunc(2*time.Second, func() { close(over) })
+		s.store = &open.Store{Backend: store}
+		err = (&app{stderr: t.Output()}).untilFree(t.Context(), s, "x", over, last)
+		if err == nil || err.Error() != "x is still held by h:7 for 6s · lease 9s" {
+			t.Errorf("wait: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if h := last.Load().holder(); rough(h.Left) != "0s" || rough(time.Since(h.Since)) != "1m6s" {
+			t.Errorf("a minute after the reading: %s", describe(h))
+		}
+		if err := errors.Join(dead.Close(t.Context()), c.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})

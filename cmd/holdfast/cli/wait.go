@@ -54,14 +54,14 @@ func (a *app) wait(name string, limit seconds) error {
 		if limit.set {
 			over = time.After(limit.d)
 		}
-		var last atomic.Pointer[holdfast.Record]
+		var last atomic.Pointer[reading]
 		return s.showDuring(ctx, func() error { return a.untilFree(ctx, s, name, over, &last) },
 			func(context.Context) (line, key string) {
 				r := last.Load()
-				if r == nil || len(r.Holders) == 0 {
+				if r == nil {
 					return "", ""
 				}
-				h := &r.Holders[0]
+				h := r.holder()
 				return fmt.Sprintf("%s is %s", show(name), describe(h)), h.ID
 			})
 	})
@@ -71,10 +71,19 @@ func (a *app) wait(name string, limit seconds) error {
 	return err
 }
 
+// reading is what a record has said of its first holder, and when.
+type reading struct {
+	first holdfast.Holder
+	at    time.Time
+}
+
+// holder returns the holder as it is now, unless it has renewed its lease since the reading.
+func (r *reading) holder() *holdfast.Holder { return since(&r.first, time.Since(r.at)) }
+
 // untilFree reads the record when the store hints at a change, and from time to time, until over. It
 // notes the last one.
 func (a *app) untilFree(ctx context.Context, s *session, name string, over <-chan time.Time,
-	last *atomic.Pointer[holdfast.Record]) error {
+	last *atomic.Pointer[reading]) error {
 	hints := make(chan struct{}, 1)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -103,7 +112,7 @@ func (a *app) untilFree(ctx context.Context, s *session, name string, over <-cha
 			return nil
 		case err == nil:
 			silent = false
-			last.Store(&r)
+			last.Store(&reading{r.Holders[0], time.Now()})
 		case !isOutage(err):
 			return err
 		case !silent:
@@ -122,9 +131,9 @@ func (a *app) untilFree(ctx context.Context, s *session, name string, over <-cha
 }
 
 // notFree is the error of a wait that took too long.
-func (a *app) notFree(name string, r *holdfast.Record) error {
+func (a *app) notFree(name string, r *reading) error {
 	if r == nil {
 		return &failure{exitUnavailable, fmt.Errorf("%s: the store has not said whether it is free", show(name))}
 	}
-	return &failure{exitBusy, fmt.Errorf("%s is still %s", show(name), describe(&r.Holders[0]))}
+	return &failure{exitBusy, fmt.Errorf("%s is still %s", show(name), describe(r.holder()))}
 }

@@ -280,9 +280,7 @@ func waitText(w *holdfast.Waiting, old time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "waiting for %s: %d ahead", show(w.Name), w.Ahead)
 	if w.Holder != nil {
-		h := *w.Holder
-		h.Left = max(h.Left-old, 0)
-		b.WriteString(" · " + describe(&h))
+		b.WriteString(" · " + describe(since(w.Holder, old)))
 	}
 	return b.String()
 }
