@@ -100,7 +100,7 @@ const (
 type Error struct {
 	Op     string  // "lock", "release", …
 	Name   string  // of the lock
-	Holder *Holder // who has the lock; nil if the store did not say
+	Holder *Holder // who has the lock, as the store last said; nil if it did not say
 	Reason Reason  // why the lease has ended, if it has
 	Notice *Notice // with ReasonBroken: who broke it, and why
 	coarse *Error  // what the lease had ended with before the store gave this reason; nil: the same
@@ -118,7 +118,11 @@ func (e *Error) Error() string {
 		}
 		b.WriteByte(')')
 	}
-	if e.Holder != nil {
+	switch {
+	case e.Holder == nil:
+	case errors.Is(e.Err, ErrUnavailable) || errors.Is(e.Err, ErrUncertain): // whose text says nothing of a holder
+		fmt.Fprintf(&b, "; last known holder: %s", e.Holder)
+	default:
 		fmt.Fprintf(&b, ": %s", e.Holder)
 	}
 	return b.String()

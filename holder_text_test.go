@@ -1,6 +1,8 @@
 package holdfast_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,4 +27,23 @@ func TestHolderOfOthersIsOneLine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The holder that a waiter has seen last is named as that beside an outage, whose text ends with the cause.
+func TestErrorNamesTheLastKnownHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holdfast.Holder{Host: "h", PID: 7, Program: "sleep", Since: time.Now()}
+		cause := errors.New("connection refused")
+		for want, err := range map[string]error{
+			`holdfast: lock "a": held by another: sleep (h:7) for 0s`: holdfast.ErrHeld,
+			`holdfast: lock "a": store unavailable: connection refused; last known holder: sleep (h:7) for 0s`: fmt.Errorf(
+				"%w: %w", holdfast.ErrUnavailable, cause),
+			`holdfast: lock "a": outcome unknown: connection refused; last known holder: sleep (h:7) for 0s`: fmt.Errorf(
+				"%w: %w", holdfast.ErrUncertain, cause),
+		} {
+			if got := (&holdfast.Error{Op: "lock", Name: "a", Holder: h, Err: err}).Error(); got != want {
+				t.Errorf("%s\nwant %s", got, want)
+			}
+		}
+	})
 }
