@@ -49,3 +49,13 @@ func late(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
 }
+
+// unclosed words the error of the close of a client, and what it means for a lock: the command may have
+// released it, and the answer may be all that is missing.
+func unclosed(err error) string {
+	text := "closing the store: " + strings.TrimPrefix(oneLine(err.Error()), "holdfast: close: ")
+	if isOutage(err) || late(err) {
+		text += "; a lock that this process still has there ends by itself, with its lease"
+	}
+	return text
+}

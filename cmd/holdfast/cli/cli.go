@@ -304,7 +304,7 @@ func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) er
 		return err
 	}
 	if cerr := s.close(); cerr != nil && !isOutage(err) { // else err reports the silence
-		a.say("closing the store: %s", oneLine(cerr.Error()))
+		a.say("%s", unclosed(cerr))
 	}
 	return err
 }
