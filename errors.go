@@ -110,7 +110,11 @@ type Error struct {
 // Error is one line: operation, name, what went wrong, who holds the lock.
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "holdfast: %s %q: %v", e.Op, e.Name, e.Err)
+	b.WriteString("holdfast: " + e.Op)
+	if e.Name != "" { // a ticket that cannot be read has none, and a list or a watch of all names
+		fmt.Fprintf(&b, " %q", e.Name)
+	}
+	fmt.Fprintf(&b, ": %v", e.Err)
 	if e.Reason != "" {
 		fmt.Fprintf(&b, " (%s", e.Reason)
 		if e.Notice != nil {

@@ -170,7 +170,7 @@ func TestLockAllFails(t *testing.T) {
 			}
 		}
 		// One part is no "lock all": the user of one lock has not asked for several.
-		if _, err := holdfast.LockAll(t.Context(), c.Mutex("")); !strings.HasPrefix(err.Error(), `holdfast: lock "": `) {
+		if _, err := holdfast.LockAll(t.Context(), c.Mutex("")); !strings.HasPrefix(err.Error(), `holdfast: lock: `) {
 			t.Errorf("LockAll of one part: %v", err)
 		}
 		for _, part := range []holdfast.Part{c.Semaphore("a", 3), c.Semaphore("s", 4)} {

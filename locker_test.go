@@ -98,17 +98,17 @@ func mustPanic(t *testing.T, what string, f func()) {
 func TestInvalid(t *testing.T) {
 	c := client(t, memlock.New(), nil)
 	for want, m := range map[string]*holdfast.Mutex{
-		"empty":            c.Mutex(""),
-		"513 bytes":        c.Mutex(strings.Repeat("x", 513)),
-		"not valid UTF-8":  c.Mutex("\xff"),
-		"MaxHold of 0s":    c.Mutex("x", holdfast.MaxHold(0)),
-		"MinHold of -1s":   c.Mutex("x", holdfast.MinHold(-time.Second)),
-		"WaitAtMost of 0s": c.Mutex("x", holdfast.WaitAtMost(0)),
-		"Poll(0s, 3)":      c.Mutex("x", holdfast.Poll(0, 3)),
-		"Poll(1s, 0)":      c.Mutex("x", holdfast.Poll(time.Second, 0)),
-		"the key is empty": c.Mutex("x", holdfast.Label("", "v")),
-		"without MinHold":  c.Mutex("x", holdfast.RetryFailed()),
-		"allowed are 4096": c.Mutex("x", holdfast.Note(strings.Repeat("n", 5000))),
+		"empty":                             c.Mutex(""),
+		"513 bytes":                         c.Mutex(strings.Repeat("x", 513)),
+		"not valid UTF-8":                   c.Mutex("\xff"),
+		"MaxHold of 0s":                     c.Mutex("x", holdfast.MaxHold(0)),
+		"MinHold of -1s":                    c.Mutex("x", holdfast.MinHold(-time.Second)),
+		"WaitAtMost of 0s":                  c.Mutex("x", holdfast.WaitAtMost(0)),
+		"Poll(0s, 3)":                       c.Mutex("x", holdfast.Poll(0, 3)),
+		"Poll(1s, 0)":                       c.Mutex("x", holdfast.Poll(time.Second, 0)),
+		"the key is empty":                  c.Mutex("x", holdfast.Label("", "v")),
+		"without MinHold":                   c.Mutex("x", holdfast.RetryFailed()),
+		"invalid note: it takes 5000 bytes": c.Mutex("x", holdfast.Note(strings.Repeat("n", 5000))),
 	} {
 		for _, f := range []func(context.Context) (*holdfast.Lease, error){m.Lock, m.TryLock} {
 			if _, err := f(t.Context()); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {

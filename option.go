@@ -172,6 +172,9 @@ func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Opt
 		ID: "-", Name: name, Mode: mode, N: n, Limit: limit, MinHold: o.minHold, Info: c.describe(&o),
 	}
 	if o.err == nil {
+		o.err = c.checkInfo(&o, r.Info)
+	}
+	if o.err == nil {
 		o.err = r.Check()
 	}
 	if o.err == nil {
@@ -201,6 +204,23 @@ func (c *Client) describe(o *options) string {
 	i.Note = o.note
 	i.Labels = mergeLabels(o.labels, i.Labels)
 	return i.String()
+}
+
+// checkInfo refuses an Info that is too long, and says what is allowed for the note, or for the labels if
+// these alone are too long. A store counts the bytes of the encoded text.
+func (c *Client) checkInfo(o *options, info string) error {
+	if len(info) <= driver.MaxInfo {
+		return nil
+	}
+	short := *o
+	short.note = "."
+	rest := len(c.describe(&short)) - 1
+	if o.note != "" && rest < driver.MaxInfo {
+		return fmt.Errorf("%w note: it takes %d bytes with its escapes; allowed are %d beside the rest, which is host, "+
+			"user, program and labels", ErrInvalid, len(info)-rest, driver.MaxInfo-rest)
+	}
+	return fmt.Errorf("%w labels: they take %d bytes, with host, user and program; allowed are %d", ErrInvalid, rest,
+		driver.MaxInfo)
 }
 
 // mergeLabels returns labels, and those of more that labels lacks.
