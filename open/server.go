@@ -18,7 +18,7 @@ func onlyKnown(query url.Values, invalid refusal, known ...string) error {
 	for k, v := range query {
 		switch {
 		case !slices.Contains(known, k):
-			return invalid("the parameter %q is unknown", k)
+			return invalid("the parameter %q is unknown%s", k, storeurl.Meant(k, known))
 		case len(v) != 1 || v[0] == "":
 			return invalid("the parameter %s is empty or given twice", k)
 		}

@@ -86,7 +86,7 @@ func TestZooKeeperNonsense(t *testing.T) {
 		"zk://h/../b":                       "root",
 		"zk://h/zookeeper/x":                "root",
 		"zk://h/a%00":                       "root",
-		"zk://h?ssesion=10s":                `"ssesion" is unknown`,
+		"zk://h?ssesion=10s":                `"ssesion" is unknown (did you mean session?)`,
 		"zk://h?session=10":                 "its unit",
 		"zk://h?session=-1s":                "its unit",
 		"zk://h?session=0s":                 "its unit",

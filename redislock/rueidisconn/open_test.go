@@ -85,10 +85,11 @@ func TestOpenRefuses(t *testing.T) {
 // An unknown parameter is named with those that are allowed beside the others, and the URL is shown whole.
 func TestUnknownParameter(t *testing.T) {
 	for query, want := range map[string]string{
-		"dialect=redisson&mutx=fair": `?dialect=redisson&mutx=***": the parameter "mutx" is unknown: this URL may have ` +
+		"dialect=redisson&mutx=fair": `?dialect=redisson&mutx=***": the parameter "mutx" is unknown (did you mean mutex?): this URL may have ` +
 			`dial-timeout, dialect, mutex, password-file, pool-size, read-timeout, replica-timeout, replicas, semaphore;`,
-		"dialekt=redisson&mutex=fair": `the parameter "dialekt" is unknown: this URL may have ` +
+		"dialekt=redisson&mutex=fair": `the parameter "dialekt" is unknown (did you mean dialect?): this URL may have ` +
 			`dial-timeout, dialect, password-file, pool-size, read-timeout, replica-timeout, replicas;`,
+		"replica=1":                         `the parameter "replica" is unknown (did you mean replicas?): this URL may `,
 		"mutex=fair":                        `the parameter "mutex" needs dialect=redisson;`,
 		"semaphore=plain":                   `the parameter "semaphore" needs dialect=redisson;`,
 		"dialect=redisson&dialect=redisson": `the parameter "dialect" is given twice;`,

@@ -34,12 +34,13 @@ var named = map[string]string{
 	"password_file": storeurl.PasswordFile, "passwordfile": storeurl.PasswordFile, "passfile": storeurl.PasswordFile,
 }
 
-// meant returns a question with the parameter that another client calls k, or "".
-func (p *parts) meant(k string) string {
+// meant returns a question with the parameter of all that another client calls k, or that is most like k,
+// or "".
+func meant(k string, all []string) string {
 	if ours := named[k]; ours != "" {
 		return fmt.Sprintf(" (did you mean %s?)", ours)
 	}
-	return ""
+	return storeurl.Meant(k, all)
 }
 
 // tuning reads the limits of the client.

@@ -90,8 +90,8 @@ func (p *parts) unknown(others []string) error {
 	for _, k := range slices.Sorted(maps.Keys(p.query)) {
 		switch {
 		case !slices.Contains(p.known, k):
-			all := strings.Join(slices.Sorted(slices.Values(slices.Concat(p.known, others))), ", ")
-			return fmt.Errorf("the parameter %q is unknown%s: this URL may have %s", k, p.meant(k), all)
+			all := slices.Sorted(slices.Values(slices.Concat(p.known, others)))
+			return fmt.Errorf("the parameter %q is unknown%s: this URL may have %s", k, meant(k, all), strings.Join(all, ", "))
 		case len(p.query[k]) != 1:
 			return fmt.Errorf("the parameter %q is given twice", k)
 		}

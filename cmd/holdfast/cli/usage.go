@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 )
 
 // helpHint ends the message about a wrong command line.
@@ -154,6 +157,8 @@ func flagError(c *cobra.Command, err error) error {
 	)
 	text := err.Error()
 	switch {
+	case errors.As(err, &unknown) && negative(unknown) && c.Annotations[counts] != "":
+		return usagef("-%s is not a number to count from: %s", show(unknown.GetSpecifiedShortnames()), c.Annotations[counts])
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		text = "there is no flag -" + show(unknown.GetSpecifiedName())
 	case errors.As(err, &unknown):
@@ -170,6 +175,15 @@ func flagError(c *cobra.Command, err error) error {
 		text = show(syntax.GetSpecifiedFlag()) + " is no flag"
 	}
 	return usagef("%s%s", text, helpHint(c))
+}
+
+// counts is the annotation of a command whose argument is a number. It says which are allowed.
+const counts = "counts"
+
+// negative reports whether what looked like a flag is a number below zero.
+func negative(unknown *pflag.NotExistError) bool {
+	_, err := strconv.Atoi(unknown.GetSpecifiedShortnames())
+	return err == nil
 }
 
 // examples are values of flags, by type; "" is for types that need none.
@@ -211,42 +225,7 @@ func allowed(f *pflag.Flag, text string, err error) string {
 }
 
 // meant returns a question with the entry of known that is most like word, or "".
-func meant(word string, known []string) string {
-	begins := func(k string) bool { return len(strings.Trim(word, "-")) > 1 && strings.HasPrefix(k, word) }
-	best, least := "", 1+max(2, len(word)/3)
-	if i := slices.IndexFunc(known, begins); i >= 0 && !slices.ContainsFunc(known[i+1:], begins) {
-		return fmt.Sprintf(" (did you mean %s?)", known[i])
-	}
-	for _, k := range known {
-		if d := distance(word, k); d < least {
-			best, least = k, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %s?)", best)
-}
-
-// distance is how many bytes must be inserted, removed or changed to turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0] // of the row above, in the column to the left
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := before
-			if a[i] != b[j] {
-				cost = 1 + min(before, row[j], row[j+1])
-			}
-			before, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
-}
+func meant(word string, known []string) string { return storeurl.Meant(word, known) }
 
 // span is d without units that are zero: 24h, not 24h0m0s.
 func span(d time.Duration) string {
