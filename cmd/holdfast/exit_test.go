@@ -63,7 +63,7 @@ func TestExitCodes(t *testing.T) {
 		"nobody leads":       {75, []string{"leader", "a"}, "nobody leads a"},
 		"leader empty name":  {78, []string{"leader", "--watch", ""}, "empty"},
 		"no limit to clear":  {77, []string{"sem", "limit", "a", "--clear"}, "holdfast: a has no limit that is set\n"},
-		"no limit to use":    {78, run("--permits", "2", "a", "--", "true"), "holdfast sem limit NAME M"},
+		"no limit to use":    {78, run("--permits", "2", "a", "--", "true"), "NAME M\", or give --limit M"},
 		"latch long id":      {78, []string{"latch", "down", "a", "--id", strings.Repeat("n", 513)}, "512"},
 		"latch empty name":   {78, []string{"latch", "wait", ""}, "empty"},
 		"down without latch": {77, []string{"latch", "down", "a"}, "holdfast: there is no latch a\n"},

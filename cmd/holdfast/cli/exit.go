@@ -103,8 +103,10 @@ func (a *app) exit(err error) int {
 	return code
 }
 
-// shorter leaves out the list of all forms of a URL of Redis: the help has it.
+// shorter leaves out the list of all forms of a URL of Redis: the help has it. It names the flag in place
+// of the call that a program in Go would make.
 func shorter(text string) string {
+	text = strings.Replace(text, " or Client.SetLimit", ", or give --limit M", 1)
 	if i := strings.Index(text, "; allowed are redis://"); i >= 0 {
 		return text[:i] + "; holdfast --help has the forms of URLs"
 	}

@@ -26,9 +26,11 @@ func (a *app) latchCommand() *cobra.Command {
 }
 
 func (a *app) latchSet() *cobra.Command {
+	const most = "allowed are 0 and more, for example 3"
 	return &cobra.Command{
-		Use:   "set NAME N",
-		Short: "Create a latch that counts down from N; an existing one keeps its count",
+		Use:         "set NAME N",
+		Annotations: map[string]string{counts: most},
+		Short:       "Create a latch that counts down from N; an existing one keeps its count",
 		Long: `Create the latch NAME, which counts down from N. A latch that exists keeps its count, so that
 several programs may each create it; remove it first to count again. With --store sqlite:PATH
 this creates the file if it does not exist; the other latch commands do not.`,
@@ -36,8 +38,7 @@ this creates the file if it does not exist; the other latch commands do not.`,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			n, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || n < 0 {
-				return usagef("%s is not a number to count from: expected a whole number that is not negative, for example 3",
-					show(args[1]))
+				return usagef("%s is not a number to count from: %s", show(args[1]), most)
 			}
 			return a.latch(a.creating, args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				created, err := l.Set(ctx, n)

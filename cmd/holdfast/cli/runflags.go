@@ -166,7 +166,12 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	case o.retry && !given("every") && !given("min-hold"):
 		err = usagef("--retry-failed: --every or --min-hold is missing")
 	case o.lease > 0 && o.lease < o.keeps():
-		err = usagef("--lease %s: --every or --min-hold keeps the name for %s", span(o.lease), span(o.keeps()))
+		by, d := "--min-hold", o.minHold
+		if o.keeps() > o.minHold {
+			by, d = "--every", o.every
+		}
+		err = usagef("--lease %s: %s %s keeps the name for %s, so --lease must be at least that", span(o.lease), by, span(d),
+			span(o.keeps()))
 	case o.lease > 0 && o.killAfter > o.lease/3:
 		err = usagef("--kill-after %s: allowed is at most a third of --lease %s", span(o.killAfter), span(o.lease))
 	case o.permits > driver.MaxLimit:

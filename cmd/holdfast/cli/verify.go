@@ -223,6 +223,8 @@ func (a *app) verify(f *verifyFlags) error {
 	switch {
 	case err != nil && errors.As(context.Cause(ctx), &caught):
 		return caught
+	case errors.Is(err, verify.ErrDuration):
+		return &failure{exitConfig, fmt.Errorf("--duration: %w", err)}
 	case errors.As(err, &worker) && worker.External:
 		return &failure{exitConfig, fmt.Errorf("--worker: %w", err)}
 	case errors.As(err, &worker) && slices.Contains([]int{exitUnavailable, exitRefused, exitConfig}, worker.Code):

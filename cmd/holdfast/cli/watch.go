@@ -78,7 +78,7 @@ func showAll[T any](a *app, seq iter.Seq2[T, error], show func(T) error) error {
 		case !answered && (errors.Is(err, holdfast.ErrRefused) || errors.Is(err, holdfast.ErrInvalid)):
 			return err
 		default:
-			a.say("%s", oneLine(err.Error()))
+			a.say("%s; still watching", oneLine(err.Error()))
 		}
 	}
 	return nil

@@ -26,6 +26,9 @@ func TestRefusedForGood(t *testing.T) {
 		if errors.Is(err, holdfast.ErrRefused) != c.ends || shown > 0 == c.ends {
 			t.Errorf("%v: ended with %v after %d items", c.errs, err, shown)
 		}
+		if said.Len() > 0 && !strings.HasSuffix(said.String(), "; still watching\n") { // else it looks like the end
+			t.Errorf("%v: said %q", c.errs, said.String())
+		}
 		if reported := strings.Contains(said.String(), "no permission"); reported == c.ends {
 			t.Errorf("%v: said %q", c.errs, said.String())
 		}

@@ -264,10 +264,12 @@ func (r *run) connect(ctx context.Context) (err error) {
 	return r.checkDuration()
 }
 
+// ErrDuration is an ErrInvalid: Options.Duration is too short for the leases.
+var ErrDuration = fmt.Errorf("%w duration", holdfast.ErrInvalid)
+
 func (r *run) checkDuration() error {
 	if least := shortest(r.ttl); r.Duration < least {
-		return fmt.Errorf("%w duration %v: leases last %v here, so it takes at least %v", holdfast.ErrInvalid, r.Duration,
-			r.ttl, least)
+		return fmt.Errorf("%w %v: leases last %v here, so it takes at least %v", ErrDuration, r.Duration, r.ttl, least)
 	}
 	return nil
 }
