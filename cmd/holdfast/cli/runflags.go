@@ -110,7 +110,7 @@ func (a *app) runCommand() *cobra.Command {
   holdfast run --permits 1 encoders -- ./encode        as many at a time as "sem limit" has set
   holdfast run --also db app -- ./migrate              both locks or neither
   holdfast run --every 1h --skip-ok report -- ./job    once an hour, on one of many machines
-  holdfast run -c report -- 'make report | mail ops'`,
+  holdfast run -c mail -- 'make report | mail ops'`,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			name, argv, err := o.check(c, args)
 			if err != nil {
