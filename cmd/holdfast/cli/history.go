@@ -12,7 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-const aboutHistory = `Show what the store has kept about NAME, oldest first.
+const aboutHistory = `Show what the store has kept about NAME, oldest first. The table has times in the zone of
+this machine (TZ chooses another), with their distance from UTC, or Z; JSON has them in UTC. They are
+exact to about an exchange with the store.
 
   granted     somebody got the lock, after a wait
   adopted     another process took over the grant
@@ -26,6 +28,9 @@ The store always keeps what "break" and "revoke" did. It keeps grants and their 
 that ask for it: "holdfast run --history 100", or Config.History in Go. Clients add entries after the
 store has answered, so an entry may come a moment late. A holder that died adds no end. If the store
 takes no entry, run says so on standard error, and COMMAND runs as without --history.`
+
+// historyTime has milliseconds, since several entries often share a second, and the zone.
+const historyTime = "2006-01-02 15:04:05.000Z07:00"
 
 func (a *app) historyCommand() *cobra.Command {
 	var out format
@@ -57,7 +62,7 @@ func (a *app) history(name string, out format) error {
 		for i := range entries {
 			e := &entries[i]
 			rows = append(rows, []string{
-				e.At.Local().Format("2006-01-02 15:04:05"), show(e.Event), tokenText(e.Token), who(&e.By),
+				e.At.Local().Format(historyTime), show(e.Event), tokenText(e.Token), who(&e.By),
 				orDash(show(e.By.Program), e.By.Program), tookText(e), orDash(show(e.Reason), e.Reason),
 				orDash(show(e.By.Note), e.By.Note),
 			})
