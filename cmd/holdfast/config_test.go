@@ -121,7 +121,7 @@ func TestProfilesRefused(t *testing.T) {
 		"[profile.a]\nstore = 'redis://h'\npassword-file = 'x'": "the path must be absolute, or begin with ~/",
 		"[profile.a]\nlabels = 'x'":                             "labels is not a table",
 		"[profile]\na = 'x'":                                    `profile "a": it is not a table`,
-		"default-profile = 'b'\n[profile.a]\n[profile.bb]":      `there is no profile "b" (did you mean a?); there are a, bb`,
+		"default-profile = 'b'\n[profile.a]\n[profile.bb]":      `there is no profile "b" (did you mean bb?); there are a, bb`,
 		"profile = 'x'":                                         "profile is not a table",
 		"[profile.a]\n[profile.a]":                              "line 2, column 2: it is not valid TOML (it has been defined before)",
 		"[profile.a]\nttl = \"1s\"\nttl = \"2s\"":               "line 3, column 1: it is not valid TOML (it has been defined before)",

@@ -25,14 +25,20 @@ func PutOff(chan os.Signal) *Stops { return nil }
 // Got does nothing.
 func (*Stops) Got(os.Signal) {}
 
-// Asking does nothing.
-func (*Stops) Asking() {}
-
 // Queued does nothing.
 func (*Stops) Queued() {}
 
+// Acquired does nothing.
+func (*Stops) Acquired() {}
+
+// Ended does nothing.
+func (*Stops) Ended() {}
+
 // Granted does nothing.
 func (*Stops) Granted() {}
+
+// Over does nothing.
+func (*Stops) Over() {}
 
 // Die does nothing: there are no signals to die of.
 func Die(syscall.Signal) {}

@@ -55,7 +55,7 @@ func Die(s syscall.Signal) {
 
 // catchStops makes this process catch the signals that stop and continue it.
 func (j *job) catchStops() {
-	if !signal.Ignored(syscall.SIGTSTP) {
+	if !ignored(syscall.SIGTSTP) {
 		signal.Notify(j.Signals, syscall.SIGTSTP)
 	}
 	signal.Notify(j.Signals, syscall.SIGCONT)

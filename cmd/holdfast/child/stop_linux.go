@@ -39,3 +39,10 @@ func stopSelf(group bool) (undo func()) {
 
 // stopAsOthers stops this process, whose action of SIGTSTP is the default one.
 func stopAsOthers() { _ = syscall.Kill(os.Getpid(), syscall.SIGTSTP) }
+
+// ignored reports whether this process ignores a signal. Package signal does not know it of SIGTSTP.
+func ignored(s syscall.Signal) bool {
+	now := new(guard.Action)
+	guard.SetAction(s, nil, now)
+	return now.Ignores()
+}

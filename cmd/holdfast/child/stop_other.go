@@ -2,7 +2,10 @@
 
 package child
 
-import "syscall"
+import (
+	"os/signal"
+	"syscall"
+)
 
 // keepActions does nothing: here a signal that package signal has caught or ignored stays so.
 func keepActions() (restore func()) { return func() {} }
@@ -17,3 +20,6 @@ func stopSelf(group bool) (undo func()) {
 
 // stopAsOthers stops this process.
 func stopAsOthers() { stopSelf(false) }
+
+// ignored reports whether this process ignores a signal.
+func ignored(s syscall.Signal) bool { return signal.Ignored(s) }

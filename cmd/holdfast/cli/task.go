@@ -133,10 +133,14 @@ func (a *app) task(o *taskOptions, argv []string) (*task, error) {
 // with runs f with a client that other users see as the command.
 func (t *task) with(f func(*session) error) error {
 	ctx, detach := cancelOnSignal(t.signals, t.stops.Got)
-	waiting := func(w holdfast.Waiting) { t.line.update(w); t.stops.Queued() }
 	cfg := holdfast.Config{
 		Program: filepath.Base(t.argv[0]), Labels: t.a.labelled(t.o.labels), History: t.o.history,
-		Observer: &holdfast.Observer{Waiting: waiting, Renewed: t.line.renewed},
+		Observer: &holdfast.Observer{
+			Waiting:    func(w holdfast.Waiting) { t.line.update(w); t.stops.Queued() },
+			Renewed:    t.line.renewed,
+			Acquired:   func(string, uint64, time.Duration) { t.stops.Acquired() },
+			LeaseEnded: func(holdfast.LeaseEnd) { t.stops.Ended() },
+		},
 	}
 	if t.o.history > 0 {
 		cfg.Logger = slog.New(historyLines{slog.DiscardHandler, t.a})
@@ -144,6 +148,7 @@ func (t *task) with(f func(*session) error) error {
 	if t.o.command {
 		cfg.Command = t.commandLine()
 	}
+	closed := func() {}
 	err := t.a.with(ctx, cfg, func(s *session) error {
 		if caught := detach(); caught != nil {
 			return caught
@@ -151,12 +156,30 @@ func (t *task) with(f func(*session) error) error {
 		if err := t.o.fits(s.TTL()); err != nil {
 			return err
 		}
-		return f(s)
+		err := f(s)
+		closed = t.afterwards()
+		return err
 	})
+	closed()
 	if caught := detach(); caught != nil { // it ended the attempt to connect
 		return caught
 	}
 	return advised(err)
+}
+
+// afterwards lets stops take effect until over is called. A signal that asks this process to end stays in
+// the channel.
+func (t *task) afterwards() (over func()) {
+	t.stops.Over()
+	_, detach := cancelOnSignal(t.signals, t.stops.Got)
+	return func() {
+		if s := (signaled{}); errors.As(detach(), &s) {
+			select {
+			case t.signals <- s.s:
+			default:
+			}
+		}
+	}
 }
 
 // commandLine returns the command line as a shell would read it, cut to what a store takes, and
@@ -221,7 +244,6 @@ func (h *hold) endsBefore(o *taskOptions, ttl, limit, lease time.Duration) (kill
 // take calls f to acquire the locks. A signal that asks to end this process ends f's context.
 func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
 	ctx, detach := cancelOnSignal(t.signals, t.stops.Got)
-	t.stops.Asking()
 	h, err := f(ctx)
 	caught := detach() // from here on signals are for the command
 	if err == nil {
@@ -274,6 +296,7 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 		},
 		Notice: func(text string) { report(func() { t.a.say("%s: %s", name, text) }) },
 	})
+	defer t.afterwards()()
 	if result.Stuck { // a release would let others in before the processes have ended
 		s.keep = true
 		return result, &failure{exitLost, nil}

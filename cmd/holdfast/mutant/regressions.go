@@ -90,7 +90,7 @@ var regressions = []Regression{
 		}}, "cmd/holdfast/child", "TestStoppedForLong"},
 	{Mutant{ID: "run-stop-forgotten", Bug: "a stop between the grant and the start of the command is forgotten",
 		Edits: []Edit{
-			{"cmd/holdfast/child/stops_unix.go", `if s.asked = true; s.restore == nil {`, `if s.restore == nil {`},
+			{"cmd/holdfast/child/stops_unix.go", `s.asked, s.tries = true, 0`, `s.asked, s.tries = false, 0`},
 		}}, "cmd/holdfast/child", "TestStopIsPutOff"},
 	{Mutant{ID: "redis-astray-late", Bug: "a late answer about an earlier subscription ends the one in its place",
 		Edits: []Edit{

@@ -164,6 +164,9 @@ func runLauncher(deadline, mask, path string, args []string) {
 	syscall.CloseOnExec(groupFD)
 	syscall.CloseOnExec(statusFD)
 	err := orders{group: os.Getpid()}.write(groupFD)
+	if err == syscall.EPIPE { // a signal has ended the guard; the next one gets the group by its first orders
+		err = nil
+	}
 	takeSignals(mask)
 	if err == nil {
 		if at, _ := strconv.ParseInt(deadline, 10, 64); Now() >= time.Duration(at) {
