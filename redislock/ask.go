@@ -7,9 +7,8 @@ import "context"
 type Asker interface {
 	// Ask sends one command, word by word, to every server that the Conn leads to. It returns the
 	// answers in the order of Server: one for a single server, or for a primary behind sentinels.
-	// For a Cluster it returns one for each primary, and one for each replica if the client reads
-	// from replicas. The command must have one answer and must not change the state of a
-	// connection.
+	// For a Cluster it returns one for each server that the client knows, primaries and replicas. The
+	// command must have one answer and must not change the state of a connection.
 	//
 	// Ask returns when ctx ends. Errors: those of Conn.Run, for each server.
 	Ask(ctx context.Context, words ...string) []Answer

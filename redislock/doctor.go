@@ -25,6 +25,7 @@ type node struct {
 	denied error // why settings are missing
 	alone  bool  // the Conn leads to no other server
 	many   bool  // the Conn leads to a Cluster
+	left   bool  // the Conn did not ask the server for a setting: it leads to others now
 	wait   int   // replicas that have to confirm grants
 }
 
@@ -124,8 +125,25 @@ func failure(all []Answer) (err error) {
 // refused reports whether the server answered that it will not do what was asked.
 func refused(err error) bool { return errors.Is(err, driver.ErrRefused) }
 
-// interview asks every server about itself.
-func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings) ([]*node, error) {
+// interview asks every server about itself. The client of a Cluster may find other servers meanwhile: a
+// server may not list all replicas yet, or a failover is under way. Then all are asked again, and
+// servers that are not found each time are left out.
+func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings) (nodes []*node, err error) {
+	left := func(n *node) bool { return n.left }
+	for range 3 {
+		f.List = nil
+		nodes, err = b.interviewOnce(ctx, asker, f)
+		if err != nil || !slices.ContainsFunc(nodes, left) {
+			break
+		}
+	}
+	if nodes = slices.DeleteFunc(nodes, left); err == nil && len(nodes) == 0 {
+		err = fmt.Errorf("%w: the client found other servers each time; try again", driver.ErrUnavailable)
+	}
+	return nodes, err
+}
+
+func (b *Backend) interviewOnce(ctx context.Context, asker Asker, f *doctor.Findings) ([]*node, error) {
 	var nodes []*node
 	by := map[string]*node{}
 	var last error
@@ -154,9 +172,15 @@ func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings
 	}
 	for _, name := range settings {
 		answered := false
-		for _, a := range asker.Ask(ctx, "CONFIG", "GET", name) {
+		all := asker.Ask(ctx, "CONFIG", "GET", name)
+		for _, n := range nodes {
+			n.left = n.left || !slices.ContainsFunc(all, func(a Answer) bool { return a.Server == n.server })
+		}
+		for _, a := range all {
 			n := by[a.Server]
 			switch {
+			case n == nil && a.Server == "" && a.Err != nil: // none was asked
+				return nodes, a.Err
 			case n == nil:
 			case a.Err == nil && len(a.Value.List) == 2: // unknown names have no value
 				n.config[name] = a.Value.List[1].Text

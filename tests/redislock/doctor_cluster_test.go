@@ -52,7 +52,8 @@ func leftOpen(f driver.Finding) bool {
 	return f.Severity == driver.Unclear && !slices.Contains(always, f.Code)
 }
 
-// Through a client of a Cluster every primary is asked, and one that is gone is a finding.
+// Through a client of a Cluster every primary is asked, and one that is gone is a finding. Replicas are
+// asked as soon as the client knows them, which takes some seconds.
 func TestDoctorWholeCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good, Down: time.Minute})
@@ -65,8 +66,10 @@ func TestDoctorWholeCluster(t *testing.T) {
 					t.Errorf("%+v", a)
 				}
 			}
-			if want := slices.Sorted(slices.Values(c.Addrs()[:3])); !slices.Equal(got, want) {
-				t.Errorf("asked %q, want %q", got, want)
+			for _, primary := range c.Addrs()[:3] {
+				if !slices.Contains(got, primary) {
+					t.Errorf("asked %q, want %q, too", got, primary)
+				}
 			}
 			list := diagnoseWaiting(t, dial(t, c, direct), 0)
 			if got := complaints(list); got != "cutoff endangers 3, replicas endangers 3" {
@@ -78,8 +81,10 @@ func TestDoctorWholeCluster(t *testing.T) {
 					seen[f.Server]++
 				}
 			}
-			if len(seen) != 3 || seen[c.Servers[0].Addr] != 2 {
-				t.Errorf("roles and clocks of %v", seen)
+			for _, primary := range c.Addrs()[:3] {
+				if seen[primary] != 2 {
+					t.Errorf("roles and clocks of %v", seen)
+				}
 			}
 			if got := complaints(diagnoseWaiting(t, dial(t, c, direct), 1)); got != "" {
 				t.Errorf("with all replicas not fine: %s", got)
