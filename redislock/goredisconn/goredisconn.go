@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -58,37 +57,20 @@ type conn struct {
 	moves    bool                 // another server may replace the client's server
 	invalid  error                // why the client cannot be used
 	once     sync.Once
-	starting sync.Mutex // of the first of loops; Close sets closed with it
-	closed   atomic.Bool
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
-	loops    sync.WaitGroup // the subscriptions
-	shared   sharedConns    // of those that share connections
+	loops    listening.Loops // the subscriptions
+	shared   sharedConns     // of those that share connections
 	doubt    listening.Doubt
 	sweeper  sweeper
 }
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
-		c.starting.Lock()
-		c.closed.Store(true)
-		c.starting.Unlock()
-		c.end()
-		c.loops.Wait()
+		c.loops.Close(c.end)
 		c.sweeper.close()
 	})
 	return nil
-}
-
-// start runs f in a goroutine that Close waits for. It returns false after Close.
-func (c *conn) start(f func()) bool {
-	c.starting.Lock()
-	defer c.starting.Unlock()
-	if c.closed.Load() {
-		return false
-	}
-	c.loops.Go(f)
-	return true
 }
 
 // Cluster implements redislock.Conn.
@@ -151,7 +133,7 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 }
 
 func (c *conn) ready(ctx context.Context) error {
-	if c.closed.Load() {
+	if c.loops.Closed() {
 		return driver.ErrClosed
 	}
 	if c.invalid != nil {
@@ -222,7 +204,7 @@ func (c *conn) wrap(err error) error {
 	switch {
 	case errors.As(err, &cert), errors.As(err, &op) && op.Op == "remote error": // a TLS alert
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
-	case errors.Is(err, redis.ErrClosed) && c.closed.Load():
+	case errors.Is(err, redis.ErrClosed) && c.loops.Closed():
 		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)

@@ -108,7 +108,7 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		return nil, err
 	}
 	loop, end := context.WithCancel(c.ctx)
-	started := c.start(func() {
+	started := c.loops.Start(func() {
 		defer close(s.ended)
 		defer end()
 		if s.watch != nil {
@@ -131,7 +131,7 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		select {
 		case err = <-s.first:
 		default:
-			if err = driver.ErrClosed; !c.closed.Load() { // the owner of the client has closed it
+			if err = driver.ErrClosed; !c.loops.Closed() { // the owner of the client has closed it
 				err = fmt.Errorf("%w: %w", driver.ErrUnavailable, redis.ErrClosed)
 			}
 		}

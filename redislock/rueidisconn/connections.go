@@ -148,7 +148,7 @@ func (c *conn) redial() {
 	if !ok {
 		return
 	}
-	started := c.start(func() {
+	started := c.loops.Start(func() {
 		defer c.connections.resume()
 		select {
 		case <-idle:

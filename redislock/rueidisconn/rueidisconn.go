@@ -46,11 +46,9 @@ type conn struct {
 	owned       bool  // opened by Dial
 	mode        rueidis.ClientMode
 	once        sync.Once
-	starting    sync.Mutex // of loops; Close sets closed with it
-	closed      atomic.Bool
 	ctx         context.Context // ends with Close
 	end         context.CancelFunc
-	loops       sync.WaitGroup // the subscriptions
+	loops       listening.Loops // the subscriptions
 	doubt       listening.Doubt
 	connections *connections  // of a single server, opened by Dial
 	waits       atomic.Bool   // RunWait was called
@@ -62,27 +60,12 @@ type conn struct {
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
-		c.starting.Lock()
-		c.closed.Store(true)
-		c.starting.Unlock()
-		c.end()
-		c.loops.Wait()
+		c.loops.Close(c.end)
 		if c.owned {
 			c.client.Close()
 		}
 	})
 	return nil
-}
-
-// start runs f in a goroutine that Close waits for. It returns false after Close.
-func (c *conn) start(f func()) bool {
-	c.starting.Lock()
-	defer c.starting.Unlock()
-	if c.closed.Load() {
-		return false
-	}
-	c.loops.Go(f)
-	return true
 }
 
 // Cluster implements redislock.Conn.
@@ -173,7 +156,7 @@ func (c *conn) ready(ctx context.Context) error {
 	if c.invalid != nil {
 		return c.invalid
 	}
-	if c.closed.Load() {
+	if c.loops.Closed() {
 		return driver.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {

@@ -89,7 +89,7 @@ func (c *conn) sharing(s *subscription, channel string, choose func() rueidis.Cl
 				}
 			}
 		}
-		if ctx.Err() != nil && !(c.owned && c.closed.Load()) {
+		if ctx.Err() != nil && !(c.owned && c.loops.Closed()) {
 			// A subscription that is abandoned at the client still exists at the server.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortLimit)
 			defer cancel()
@@ -160,7 +160,7 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		return nil, err
 	}
 	loop, cancel := context.WithCancel(c.ctx)
-	started := c.start(func() {
+	started := c.loops.Start(func() {
 		defer close(s.ended)
 		defer cancel()
 		c.listen(loop, s)

@@ -1,4 +1,5 @@
-// Package listening checks whether a subscription is at the server that publishes to waiters.
+// Package listening keeps subscriptions: it checks whether they are at the server that publishes to
+// waiters, and ends their goroutines with their Conn.
 package listening
 
 import (
