@@ -93,6 +93,17 @@ func (s *Store) Presence() ([]*os.File, error) {
 	return nil, nil
 }
 
+// Pause lets no request to the store begin until resume is called, if a process that stops within one
+// would keep others from the store, as with the embedded store: see Backend.Pause of package sqlite.
+func (s *Store) Pause(ctx context.Context) (resume func(), err error) {
+	if p, ok := s.Backend.(interface {
+		Pause(ctx context.Context) (resume func(), err error)
+	}); ok {
+		return p.Pause(ctx)
+	}
+	return func() {}, nil
+}
+
 // Watch implements driver.Watcher, if the store does.
 func (s *Store) Watch(ctx context.Context, prefix string, changed func(name string)) error {
 	return driver.Watch(ctx, s.Backend, prefix, changed)

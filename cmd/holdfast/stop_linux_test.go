@@ -69,6 +69,45 @@ func TestStopAtAnyMoment(t *testing.T) {
 	t.Logf("the command had begun %d times", began)
 }
 
+// TestStopInTheQueue: a waiter that stops is in the middle of nothing. Nobody has to wait for it: neither for
+// the file of the embedded store, nor for its turn to write there.
+func TestStopInTheQueue(t *testing.T) {
+	b := newBench(t)
+	holder := b.start("run", "--ttl", "1h", "a", "--", "sleep", "1000")
+	b.until("the lock is held", func() bool { return commandOf(holder.Process.Pid) != 0 })
+	turn, err := os.Open(b.dir + "/state/holdfast/locks.db-gate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Close()
+	for i := range testenv.Rounds(60, 1000) {
+		p := b.prepare("run", "--ttl", "1m", "a", "--", "sleep", "1000")
+		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		p.begin()
+		holdfast := p.Process.Pid
+		time.Sleep(rand.N(15 * time.Millisecond))
+		if err := syscall.Kill(-holdfast, syscall.SIGTSTP); err != nil {
+			t.Fatal(err)
+		}
+		sent := time.Now()
+		b.until("holdfast has stopped", func() bool { return stopped(holdfast) })
+		if time.Since(sent) < time.Second { // holdfast stops then, wherever it is
+			b.until(fmt.Sprintf("round %d: the store is free for others", i), func() bool {
+				return syscall.Flock(int(turn.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+			})
+			_ = syscall.Flock(int(turn.Fd()), syscall.LOCK_UN)
+			b.want(0, "run", "b", "--", "true")
+		}
+		if err := syscall.Kill(-holdfast, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		p.signal(syscall.SIGTERM)
+		if code := p.code(); code != 128+15 && code != -15 {
+			t.Errorf("round %d: exit code %d after TERM", i, code)
+		}
+	}
+}
+
 // TestSignalsWhileItForks: holdfast's own processes are in its group at first. A signal to the group stops
 // or ends none of them.
 func TestSignalsWhileItForks(t *testing.T) {

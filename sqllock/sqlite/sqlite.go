@@ -100,6 +100,31 @@ func (b *Backend) Presence() ([]*os.File, error) {
 	return files, nil
 }
 
+// Pause waits until no request of this process uses the file, and lets none begin until resume is called.
+// It is for a process that is about to stop, as for ^Z: one that stops within a transaction keeps all
+// others from the store until it is continued. Requests wait meanwhile, for 5 seconds at most.
+//
+// An error means that ctx ended first (driver.ErrUnavailable); nothing is paused then. Pause may be
+// called concurrently, and resume more than once.
+func (b *Backend) Pause(ctx context.Context) (resume func(), err error) {
+	var paused []*conn
+	resume = sync.OnceFunc(func() {
+		for _, c := range paused {
+			<-c.gate
+		}
+	})
+	for _, c := range []*conn{b.st.w, b.st.r} {
+		select {
+		case c.gate <- struct{}{}:
+			paused = append(paused, c)
+		case <-ctx.Done():
+			resume()
+			return nil, fmt.Errorf("pausing sqlite store %s: %w: %w", b.st.path, driver.ErrUnavailable, ctx.Err())
+		}
+	}
+	return resume, nil
+}
+
 // Name implements [driver.Backend]: "sqlite".
 func (b *Backend) Name() string { return "sqlite" }
 

@@ -34,6 +34,9 @@ type Command struct {
 	// keep it until the group has been killed. Run closes them.
 	Presence []*os.File
 
+	// Pause pauses the store before a stop of this process; nil: there is nothing to pause.
+	Pause Pause
+
 	// Signals has a buffer, and the caller gave it to signal.Notify with the result of the function
 	// Signals. Run passes its signals on to the group. Run also adds the signals of job control;
 	// the caller ignores those that arrive when no command runs.

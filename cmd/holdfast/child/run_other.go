@@ -3,6 +3,7 @@
 package child
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -21,6 +22,12 @@ type Stops struct{}
 
 // PutOff does nothing, as the methods of its result.
 func PutOff(chan os.Signal) *Stops { return nil }
+
+// Pause is not needed.
+type Pause func(context.Context) (resume func(), err error)
+
+// Uses does nothing.
+func (*Stops) Uses(Pause) {}
 
 // Got does nothing.
 func (*Stops) Got(os.Signal) {}

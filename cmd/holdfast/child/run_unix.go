@@ -22,8 +22,8 @@ const (
 )
 
 // Signals returns the signals that end or inform a program. A program should catch them before it
-// runs a command, and pass them on. Signals that are ignored already, as under nohup, are left out
-// and stay ignored.
+// runs a command, and pass them on. HUP and INT are left out if they are ignored already, as under
+// nohup, and stay ignored. Package runtime loses that of other signals.
 func Signals() []os.Signal {
 	var list []os.Signal
 	for _, s := range []os.Signal{
@@ -102,8 +102,8 @@ func Run(c *Command) (Result, error) {
 			g.Dismiss()
 		}
 	}()
-	restore := keepActions()
-	defer func() { j.catchAgain(); restore() }()
+	defer keepTTOU()()
+	defer j.catchAgain()
 	j.catchStops()
 	if j.term = openTerminal(); j.term != nil {
 		defer j.term.close()
@@ -323,7 +323,9 @@ func (j *job) suspend() {
 	j.term.reclaim(j.pid)
 	// Here this process stops. If it does not, because nobody could continue it, the command must
 	// not stay stopped either.
+	resume, _ := j.Pause.begin()
 	j.undo, j.timely = stopSelf(group), false
+	time.AfterFunc(stopTime/2, resume) // any thread may get the signal, and may take a moment
 	j.setResume()
 }
 

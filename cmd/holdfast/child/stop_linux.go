@@ -2,29 +2,20 @@ package child
 
 import (
 	"os"
+	"runtime"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
 )
 
-// caughtTSTP is the action with which package signal catches SIGTSTP; nil until it is known.
-var caughtTSTP *guard.Action
-
-// keepActions records the actions of SIGTSTP and SIGTTOU before a command runs, and restore sets
-// them again. So this process stops as others do until its next command, and that command inherits
-// the same actions as the first. Package signal can do neither.
-func keepActions() (restore func()) {
-	tstp, ttou := new(guard.Action), new(guard.Action)
-	guard.SetAction(syscall.SIGTSTP, nil, tstp)
+// keepTTOU records the action of SIGTTOU before a command runs, and restore sets it again. So the next
+// command inherits the same action as the first. Package signal cannot do that.
+func keepTTOU() (restore func()) {
+	ttou := new(guard.Action)
 	guard.SetAction(syscall.SIGTTOU, nil, ttou)
-	if caughtTSTP != nil {
-		guard.SetAction(syscall.SIGTSTP, caughtTSTP, nil)
-	}
-	return func() {
-		caughtTSTP = new(guard.Action)
-		guard.SetAction(syscall.SIGTSTP, tstp, caughtTSTP)
-		guard.SetAction(syscall.SIGTTOU, ttou, nil)
-	}
+	return func() { guard.SetAction(syscall.SIGTTOU, ttou, nil) }
 }
 
 // stopSelf stops this process, or its group as a terminal would. It returns at once if nobody could
@@ -37,8 +28,16 @@ func stopSelf(group bool) (undo func()) {
 	return func() { guard.SetAction(syscall.SIGTSTP, old, nil) }
 }
 
-// stopAsOthers stops this process, whose action of SIGTSTP is the default one.
-func stopAsOthers() { _ = syscall.Kill(os.Getpid(), syscall.SIGTSTP) }
+// stopHere stops this process, and returns when it is continued, or at once as stopSelf does. A signal
+// for this thread acts before the call that sends it returns.
+func stopHere() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	old := new(guard.Action)
+	guard.SetAction(syscall.SIGTSTP, new(guard.Action), old)
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGTSTP)
+	guard.SetAction(syscall.SIGTSTP, old, nil)
+}
 
 // ignored reports whether this process ignores a signal. Package signal does not know it of SIGTSTP.
 func ignored(s syscall.Signal) bool {

@@ -5,10 +5,11 @@ package child
 import (
 	"os/signal"
 	"syscall"
+	"time"
 )
 
-// keepActions does nothing: here a signal that package signal has caught or ignored stays so.
-func keepActions() (restore func()) { return func() {} }
+// keepTTOU does nothing: here a signal that package signal has ignored stays so.
+func keepTTOU() (restore func()) { return func() {} }
 
 // stopSelf stops this process, or its group as a terminal would. It returns at once if nobody could
 // continue it: in an orphaned group the kernel ignores the signal. Package signal never restores
@@ -18,8 +19,11 @@ func stopSelf(group bool) (undo func()) {
 	return func() {}
 }
 
-// stopAsOthers stops this process.
-func stopAsOthers() { stopSelf(false) }
+// stopHere stops this process, and returns when it is continued, or soon as stopSelf does.
+func stopHere() {
+	stopSelf(false)
+	time.Sleep(10 * time.Millisecond) // the signal may take a moment to act
+}
 
 // ignored reports whether this process ignores a signal.
 func ignored(s syscall.Signal) bool { return signal.Ignored(s) }

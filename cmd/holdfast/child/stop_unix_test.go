@@ -3,12 +3,14 @@
 package child
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
@@ -137,31 +139,111 @@ func TestEndedBeforeItBegins(t *testing.T) {
 	}
 }
 
-// TestStopIsPutOff: a stop before the command begins is for the command. Nothing stops this process between
-// the grant and that, not even news about a place in a queue.
-func TestStopIsPutOff(t *testing.T) {
-	signals := make(chan os.Signal, 2)
-	s := PutOff(signals)
-	defer func() {
-		s.restore()
-		signal.Stop(signals)
-	}()
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTSTP); err != nil {
-		t.Fatal(err)
-	}
-	s.Got(<-signals)
-	s.Acquired()
-	s.Queued() // for another lock
-	s.Granted()
+// stops returns a Stops that only reports whether it stops this process.
+func stops() (s *Stops, halted chan struct{}) {
+	halted = make(chan struct{}, 1)
+	return &Stops{signals: make(chan os.Signal, 2), halt: func() { halted <- struct{}{} }}, halted
+}
+
+// passedOn fails the test unless the command gets the stop, and this process did not stop.
+func passedOn(t *testing.T, s *Stops, halted chan struct{}) {
+	t.Helper()
 	select {
-	case got := <-signals:
+	case got := <-s.signals:
 		if got != syscall.SIGTSTP {
 			t.Errorf("the command gets %v", got)
 		}
 	default:
 		t.Error("the command gets no signal")
 	}
-	if s.restore == nil {
+	select {
+	case <-halted:
 		t.Error("a stop takes effect before the command has begun")
+	default:
 	}
+}
+
+// TestStopIsPutOff: a stop before the command begins is for the command. Nothing stops this process between
+// the grant and that, not even news about a place in a queue.
+func TestStopIsPutOff(t *testing.T) {
+	s, halted := stops()
+	s.signals = make(chan os.Signal, 2)
+	_ = PutOff(s.signals)
+	defer signal.Stop(s.signals)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	s.Got(<-s.signals)
+	s.Acquired()
+	s.Queued() // for another lock
+	s.Granted()
+	passedOn(t, s, halted)
+}
+
+// TestStopDuringTheRequest: a stop in the queue waits for the request that is under way. If that gets the
+// lock, the stop is for the command.
+func TestStopDuringTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, halted := stops()
+		s.Uses(func(context.Context) (func(), error) {
+			s.Acquired()
+			return func() {}, nil
+		})
+		s.Queued()
+		s.Got(syscall.SIGTSTP)
+		time.Sleep(stopAtMost / 2)
+		synctest.Wait()
+		s.Granted()
+		passedOn(t, s, halted)
+	})
+}
+
+// TestStopInAPausedStore: a stop in the queue takes effect while the store is paused, and the next one in
+// the next pause.
+func TestStopInAPausedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := stops()
+		paused, halts := false, 0
+		s.halt = func() {
+			if halts++; !paused {
+				t.Error("the store is not paused")
+			}
+		}
+		s.Uses(func(context.Context) (func(), error) {
+			paused = true
+			return func() { paused = false }, nil
+		})
+		s.Queued()
+		for want := range 2 {
+			s.Got(syscall.SIGTSTP)
+			time.Sleep(stopAtMost / 2)
+			synctest.Wait()
+			if halts != want+1 || paused {
+				t.Errorf("%d stops, want %d; still paused: %v", halts, want+1, paused)
+			}
+		}
+	})
+}
+
+// TestStopOfASilentStore: a store that cannot be paused delays a stop, and does not prevent it. A process
+// that is continued meanwhile does not stop.
+func TestStopOfASilentStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, halted := stops()
+		s.Uses(func(context.Context) (func(), error) { return nil, context.DeadlineExceeded })
+		s.Queued()
+		s.Got(syscall.SIGTSTP)
+		time.Sleep(stopAtMost)
+		s.Got(syscall.SIGCONT)
+		time.Sleep(time.Hour)
+		if len(halted) != 0 {
+			t.Fatal("stopped after it was continued")
+		}
+		start := time.Now()
+		s.Got(syscall.SIGTSTP)
+		<-halted
+		if took := time.Since(start); took < stopAtMost || took > (stopTries+1)*stopAtMost {
+			t.Errorf("stopped after %v", took)
+		}
+	})
 }

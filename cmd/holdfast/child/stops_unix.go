@@ -3,6 +3,7 @@
 package child
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"sync"
@@ -10,34 +11,44 @@ import (
 	"time"
 )
 
-// Stops puts off a stop by SIGTSTP, as a key sends it, while it would harm others. A process that stops
-// between the grant of its lock and the start of its command keeps all others from the lock, with
-// nothing to show for it. One that stops within a transaction of an embedded store shuts them out of
-// that. So a stop waits until this process is in the queue and holds nothing, or until its command has
-// begun, which then stops in its place. A nil *Stops puts nothing off. The methods may be called
-// concurrently.
+// Stops carries out stops by SIGTSTP, as a key sends it, and puts them off while they would harm others.
+// A process that stops between the grant of its lock and the start of its command keeps all others from
+// the lock, with nothing to show for it. So a stop waits until this process is in the queue and holds
+// nothing, or until its command has begun, which then stops in its place. One that stops within a
+// transaction of an embedded store shuts all others out of that, so the store is paused first. A nil
+// *Stops does nothing. The methods may be called concurrently.
 type Stops struct {
 	signals chan os.Signal
+	halt    func() // stopHere
 
-	mu      sync.Mutex
-	restore func() // of the action of SIGTSTP; nil: this process stops as others do
-	queued  bool   // this process is in the queue, and has not got what it asks for
-	held    int    // locks, of several that it asks for
-	asked   bool   // to stop
-	tries   int    // how often the timer has put the stop off
+	mu       sync.Mutex
+	pause    Pause
+	queued   bool        // this process is in the queue, and has not got what it asks for
+	held     int         // locks, of several that it asks for
+	asked    bool        // to stop
+	stopping bool        // stop is under way
+	tries    int         // how often the timer has put the stop off
+	timer    *time.Timer // not nil: set when a stop is put off
 }
 
+// Pause waits until no request of this process to its store is under way, and lets none begin until
+// resume is called. After an error nothing is paused.
+type Pause func(ctx context.Context) (resume func(), err error)
+
 const (
-	stopAtMost = time.Second // how long a stop waits if this process holds nothing: the store may be silent
-	stopTries  = 4           // how many times as long if it holds some locks, which it gives back soon
+	stopAtMost = time.Second            // how long a stop waits if this process holds nothing: the store may be silent
+	stopTries  = 4                      // how many times as long if it holds some locks, which it gives back soon
+	pauseLimit = 200 * time.Millisecond // for Pause
+	newsLimit  = 5 * time.Millisecond   // from the last request before a pause until Acquired
 )
 
-// PutOff begins with all stops put off. Signals is that of the Command. The caller passes what it
-// receives from it to Got, unless Run does.
+// PutOff makes this process catch stops, unless it ignores them. Signals is that of the Command. The
+// caller passes what it receives from it to Got, unless Run does.
 func PutOff(signals chan os.Signal) *Stops {
-	s := &Stops{signals: signals}
-	s.do(s.putOff)
-	return s
+	if !ignored(syscall.SIGTSTP) {
+		signal.Notify(signals, syscall.SIGTSTP, syscall.SIGCONT)
+	}
+	return &Stops{signals: signals, halt: stopHere}
 }
 
 // do calls f alone.
@@ -49,22 +60,62 @@ func (s *Stops) do(f func()) {
 	}
 }
 
-func (s *Stops) putOff() {
-	if s.restore == nil && !ignored(syscall.SIGTSTP) {
-		s.restore = keepActions()
-		signal.Notify(s.signals, syscall.SIGTSTP, syscall.SIGCONT)
+// Uses tells s how the store is paused that this process uses from now on.
+func (s *Stops) Uses(p Pause) { s.do(func() { s.pause = p }) }
+
+// stop stops this process if it was asked to, unless it gets a lock at this moment. A stop during the
+// request for a lock would come right after the grant, when the store is paused.
+func (s *Stops) stop() {
+	if !s.asked || s.stopping {
+		return
+	}
+	s.stopping = true
+	pause := s.pause
+	go func() { // Acquired may have to wait for the caller
+		resume, paused := pause.begin()
+		defer resume()
+		time.Sleep(newsLimit)
+		s.do(func() {
+			s.stopping = false
+			switch {
+			case !s.asked:
+			case (s.held > 0 || !paused) && s.tries < stopTries:
+				s.later()
+			default:
+				s.forget()
+				s.halt()
+			}
+		})
+	}()
+}
+
+// begin pauses the store, unless it does not know how. It reports whether no request is under way.
+func (p Pause) begin() (resume func(), paused bool) {
+	if p == nil {
+		return func() {}, true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pauseLimit)
+	defer cancel()
+	resume, err := p(ctx)
+	if err != nil {
+		return func() {}, false
+	}
+	return resume, true
+}
+
+// later sees to it that waited is called.
+func (s *Stops) later() {
+	if s.timer == nil {
+		s.timer = time.AfterFunc(stopAtMost, func() { s.do(s.waited) })
+	} else {
+		s.timer.Reset(stopAtMost)
 	}
 }
 
-// stop lets this process stop as others do, and stops it if it was asked to.
-func (s *Stops) stop() {
-	if s.restore != nil {
-		s.restore()
-		s.restore = nil
-	}
-	if s.asked {
-		s.asked = false
-		stopAsOthers()
+// forget forgets that this process was asked to stop.
+func (s *Stops) forget() {
+	if s.asked, s.tries = false, 0; s.timer != nil {
+		s.timer.Stop()
 	}
 }
 
@@ -73,14 +124,14 @@ func (s *Stops) Got(sig os.Signal) {
 	s.do(func() {
 		switch {
 		case sig == syscall.SIGCONT:
-			s.asked = false
+			s.forget()
 		case sig != syscall.SIGTSTP || s.asked:
-		case s.restore == nil || s.queued && s.held == 0:
+		case s.queued && s.held == 0:
 			s.asked = true
 			s.stop()
 		default:
-			s.asked, s.tries = true, 0
-			time.AfterFunc(stopAtMost, func() { s.do(s.waited) })
+			s.asked = true
+			s.later()
 		}
 	})
 }
@@ -88,8 +139,8 @@ func (s *Stops) Got(sig os.Signal) {
 // waited is called when a stop was put off for a while.
 func (s *Stops) waited() {
 	if s.tries++; s.asked && s.held > 0 && s.tries < stopTries {
-		time.AfterFunc(stopAtMost, func() { s.do(s.waited) })
-	} else if s.asked {
+		s.later()
+	} else {
 		s.stop()
 	}
 }
@@ -104,12 +155,7 @@ func (s *Stops) Queued() {
 }
 
 // Acquired tells s that this process has got a lock, perhaps the first of several.
-func (s *Stops) Acquired() {
-	s.do(func() {
-		s.held++
-		s.putOff()
-	})
-}
+func (s *Stops) Acquired() { s.do(func() { s.held++ }) }
 
 // Ended tells s that this process has lost a lock, or has given it back.
 func (s *Stops) Ended() {
@@ -125,7 +171,6 @@ func (s *Stops) Ended() {
 func (s *Stops) Granted() {
 	s.do(func() {
 		s.queued = false
-		s.putOff()
 		var others []os.Signal
 		for more := true; more; {
 			select {
@@ -141,9 +186,9 @@ func (s *Stops) Granted() {
 			}
 		}
 		if s.asked {
-			s.asked = false
 			others = append([]os.Signal{syscall.SIGTSTP}, others...)
 		}
+		s.forget()
 		for _, sig := range others {
 			select {
 			case s.signals <- sig:

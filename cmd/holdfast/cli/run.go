@@ -22,8 +22,9 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 	}
 	return t.with(func(s *session) error {
 		h, err := t.take(func(ctx context.Context) (*hold, error) { return t.lock(ctx, s, o, name) })
+		// After the command: a terminal may stop background processes that write, and this one has the lock.
 		if told := err == nil || errors.Is(err, holdfast.ErrHeld) && !o.skipOK; told && o.every > 0 && a.url() == "" {
-			a.say("no store is named, so COMMAND runs once per tick on this machine, for processes of this user; --store or %s names one for several machines",
+			defer a.say("no store is named, so COMMAND runs once per tick on this machine, for processes of this user; --store or %s names one for several machines",
 				envURL)
 		}
 		if err != nil {

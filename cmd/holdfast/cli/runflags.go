@@ -37,6 +37,9 @@ COMMAND gets standard input, output and error as they are, and the terminal. hol
 signals on to COMMAND's whole process group, and releases the lock when no process is left in
 that group. If holdfast is killed, the group is killed with it.
 
+A stop (^Z) stops COMMAND and holdfast. While holdfast waits, it stops too, and keeps its place for
+up to a TTL. If its turn comes meanwhile, it gets the lock, and nobody works until that lease ends.
+
 A lock is lost when an operator breaks it, or when the store does not answer for too long.
 holdfast then ends the group: TERM, and KILL after --kill-after. The exit code is 76. If the
 lock is about to expire, the signals come early enough: KILL a tenth of the TTL before the

@@ -156,6 +156,7 @@ func (t *task) with(f func(*session) error) error {
 		if err := t.o.fits(s.TTL()); err != nil {
 			return err
 		}
+		t.stops.Uses(s.store.Pause)
 		err := f(s)
 		closed = t.afterwards()
 		return err
@@ -285,7 +286,7 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 		t.a.say("if this holdfast is killed, the lock may be granted before COMMAND has ended: %v", err)
 	}
 	result, err := child.Run(&child.Command{
-		Path: t.path, Args: t.argv, Env: env, Presence: presence,
+		Path: t.path, Args: t.argv, Env: env, Presence: presence, Pause: s.store.Pause,
 		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit, Margin: s.TTL(),
 		Revoked: asked, Ask: t.o.onRevoke.signal,
 		Ending: func(why string, kill time.Duration) {

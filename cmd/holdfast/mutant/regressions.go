@@ -90,8 +90,17 @@ var regressions = []Regression{
 		}}, "cmd/holdfast/child", "TestStoppedForLong"},
 	{Mutant{ID: "run-stop-forgotten", Bug: "a stop between the grant and the start of the command is forgotten",
 		Edits: []Edit{
-			{"cmd/holdfast/child/stops_unix.go", `s.asked, s.tries = true, 0`, `s.asked, s.tries = false, 0`},
+			{"cmd/holdfast/child/stops_unix.go", `		default:
+			s.asked = true
+`, `		default:
+			s.asked = false
+`},
 		}}, "cmd/holdfast/child", "TestStopIsPutOff"},
+	{Mutant{ID: "run-stop-after-the-grant", Bug: "a stop in the queue takes effect after the grant for which it has waited",
+		Edits: []Edit{
+			{"cmd/holdfast/child/stops_unix.go", `case (s.held > 0 || !paused) && s.tries < stopTries:`,
+				`case !paused && s.tries < stopTries:`},
+		}}, "cmd/holdfast/child", "TestStopDuringTheRequest"},
 	{Mutant{ID: "redis-astray-late", Bug: "a late answer about an earlier subscription ends the one in its place",
 		Edits: []Edit{
 			{"redislock/goredisconn/subscribe.go", `if s.stopped || s.asked != s.changes || !s.stands && time.Since(s.opened) < 2*silence {`, `if s.stopped {`},

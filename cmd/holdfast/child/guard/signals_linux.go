@@ -24,11 +24,7 @@ func SetAction(s syscall.Signal, next, old *Action) {
 // Ignores reports whether a is SIG_IGN.
 func (a *Action) Ignores() bool {
 	const ignore = 1
-	words := (*[2]uintptr)(unsafe.Pointer(a))
-	if strings.HasPrefix(runtime.GOARCH, "mips") { // there the flags come first
-		return words[1] == ignore
-	}
-	return words[0] == ignore
+	return *(*uintptr)(unsafe.Pointer(a)) == ignore
 }
 
 // forkExec is syscall.ForkExec for a child that begins with all signals blocked. args gets the mask that
