@@ -96,7 +96,7 @@ func checkToken(token uint64) error {
 	case token == 0:
 		return fmt.Errorf("fence: %w token 0: allowed are the tokens of grants, from 1", ErrInvalid)
 	case token > math.MaxInt64:
-		return fmt.Errorf("fence: %w token %d: allowed are 1 to %d", ErrInvalid, token, math.MaxInt64)
+		return fmt.Errorf("fence: %w token %d: allowed are 1 to %d", ErrInvalid, token, int64(math.MaxInt64))
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ var allowed = map[string]string{
 	"request": "a whole number from 1 to 2^53",
 	"permits": "a whole number from 1 to " + strconv.Itoa(driver.MaxLimit),
 	"limit":   "a whole number from 1 to " + strconv.Itoa(driver.MaxLimit),
-	"poll_ms": "a whole number of milliseconds from 0 to " + strconv.Itoa(maxPoll),
+	"poll_ms": "a whole number of milliseconds from 0 to " + strconv.FormatInt(maxPoll, 10),
 	"wait":    "true or false",
 	"labels":  "an object whose values are texts",
 	"leases":  "a list of texts",

@@ -113,7 +113,7 @@ func load(cluster bool, m *membership, f *Format, edit func(name, text string) s
 		"LATCH", latchLife.Microseconds(),
 		"INTEREST", interest.Microseconds(),
 		"LINE", int64(lineBand),
-		"MAXTOKEN", fmt.Sprintf("%016d", maxToken),
+		"MAXTOKEN", fmt.Sprintf("%016d", int64(maxToken)),
 		"CLUSTER", cluster,
 		"INDEX", f == nil, // else List looks at all keys
 		"STAYS", f == nil, // the record of a set limit; else the other library's key tells the limit

@@ -32,6 +32,7 @@ CGO_ENABLED=0 go build -o "$tools" ./internal/testrun
 CGO_ENABLED=0 GOBIN="$tools" go install honnef.co/go/tools/cmd/staticcheck@v0.8.2
 echo "== vet"
 go vet $race $packages # with the flags of the tests, so nothing is built twice
+GOARCH=386 CGO_ENABLED=0 go build ./... # the library, where int has 32 bits
 GOFLAGS="$GOFLAGS $race" "$tools/staticcheck" $packages >"$tools/staticcheck.log" 2>&1 &
 linter=$!
 

@@ -68,7 +68,7 @@ func read(r *http.Request, header string, resource func(*http.Request) (string, 
 	token, err := strconv.ParseUint(values[0], 10, 64)
 	if err != nil || token == 0 || token > math.MaxInt64 || strconv.FormatUint(token, 10) != values[0] {
 		return "", 0, fmt.Errorf("%w: %s %.40q: it must be a number from 1 to %d", errMalformed, header, values[0],
-			math.MaxInt64)
+			int64(math.MaxInt64))
 	}
 	name, err := resource(r)
 	if err == nil {

@@ -149,7 +149,7 @@ func TestBlocksAreLost(t *testing.T) {
 	}
 	for round := range 100 {
 		x.do("DEL", x.key("l"), x.key("z"), x.key("m"), x.key("t"))
-		now := uint64(1_700_000_000_000_000 + 10*round*granule + rng.IntN(granule))
+		now := uint64(1_700_000_000_000_000) + uint64(10*round*granule+rng.IntN(granule))
 		if rng.IntN(3) == 0 {
 			now += granule - now%granule - uint64(rng.IntN(100_000)) // the granule ends soon
 		}

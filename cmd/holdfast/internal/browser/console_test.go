@@ -109,7 +109,7 @@ func crowd(t *testing.T, store driver.Backend, n int) {
 	}
 	at("host-with-a-very-long-name-that-somebody-chose.eu-central.example", "a-program-with-a-long-name-that-goes-on-and-on",
 		map[string]string{"<script>": "alert(1)", "note": "\u202egnp.exe"}).
-		ask(lock("path/with/many/parts/and/a/name/that/does/not/end/soon/"+fmt.Sprint(1<<62)+"/Ünïcödé/長い名前"),
+		ask(lock("path/with/many/parts/and/a/name/that/does/not/end/soon/"+fmt.Sprint(int64(1<<62))+"/Ünïcödé/長い名前"),
 			"<img src=x onerror=alert(1)> and a note that is so long that it does not fit into one line of a table on most screens")
 	for i := 9; i < n; i++ { // there are so many names already
 		at(fmt.Sprint("node-", i%40), "job", nil).ask(lock(fmt.Sprint("job/", i)), "")
