@@ -54,3 +54,12 @@ func TestInterviewWhileServersChange(t *testing.T) {
 		}
 	}
 }
+
+// TestUsersWhileServersChange: nothing is said of a server that was not asked for its users.
+func TestUsersWhileServersChange(t *testing.T) {
+	for _, u := range usersOf(t.Context(), &changing{[]string{"ACL", "none"}}) {
+		if u.server != "a" {
+			t.Errorf("%+v", u)
+		}
+	}
+}

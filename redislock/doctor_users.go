@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -125,12 +126,20 @@ func usersOf(ctx context.Context, asker Asker, rights ...right) (all []*users) {
 		all, by[a.Server] = append(all, u), u
 	}
 	// each asks all servers, and passes on the answers of those that have refused nothing so far.
+	// It leaves out servers that the client does not lead to any more.
 	each := func(f func(*users, Answer), words ...string) {
+		asked := map[*users]bool{}
 		for _, a := range asker.Ask(ctx, words...) {
-			if u := by[a.Server]; u != nil && u.denied == nil {
+			u := by[a.Server]
+			if asked[u] = true; u != nil && u.denied == nil {
 				f(u, a)
+			} else if u == nil && a.Server == "" && a.Err != nil { // none was asked
+				for _, u := range all {
+					u.denied, asked[u] = cmp.Or(u.denied, a.Err), true
+				}
 			}
 		}
+		all = slices.DeleteFunc(all, func(u *users) bool { return u.denied == nil && !asked[u] })
 	}
 	names := map[string]bool{}
 	each(func(u *users, a Answer) {
