@@ -212,12 +212,13 @@ func Existing(t testing.TB) (addr string) {
 	return Redis(t).Addr
 }
 
-// eventually waits until ok, for state that servers exchange among themselves.
+// eventually waits until ok, for state that servers exchange among themselves. A replica that follows a
+// new primary alone takes up to 20 seconds.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+	for end := time.Now().Add(90 * time.Second); !ok(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain until %s", what)
 		}

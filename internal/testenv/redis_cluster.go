@@ -81,7 +81,7 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 		c.Servers = append(c.Servers, newRedis(t, certs, all[i], slices.Concat([]string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", failed,
 			"--cluster-port", port(n + i), "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
-			"--repl-timeout", "5", "--enable-debug-command", "yes",
+			"--repl-timeout", "5", "--repl-ping-replica-period", "1", "--enable-debug-command", "yes",
 		}, tls, links, aclArgs(t, setup.Users), setup.Args)))
 	}
 	for _, r := range c.Servers {

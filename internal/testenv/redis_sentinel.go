@@ -62,7 +62,7 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 	for i := range 1 + replicas {
 		args := slices.Concat([]string{
 			"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-timeout", "5",
-			"--enable-debug-command", "yes",
+			"--repl-ping-replica-period", "1", "--enable-debug-command", "yes",
 		}, tls, aclArgs(t, setup.Users), setup.Args)
 		if i > 0 {
 			args = append(args, "--replicaof", spaced(known[0]))
@@ -121,6 +121,9 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 	}
 	for _, r := range s.Sentinels {
 		r.await()
+		// A sentinel whose machine stood still for two seconds starts no failover for half a minute (TILT).
+		_, err := r.call("SENTINEL DEBUG TILT-PERIOD 1000")
+		must(t, err)
 		eventually(t, "the sentinels see each other", func() bool {
 			words, err := r.call("SENTINEL CKQUORUM " + s.Master)
 			return err == nil && len(words) == 1 && strings.HasPrefix(words[0], "OK 3")
