@@ -131,10 +131,10 @@ func TestBusy(t *testing.T) {
 	}
 	b.want(75, "run", "-w", "0", "a", "--", "touch", "ran")
 	// These times are long enough for an answer. Without one the store would be reported, not the holder.
-	b.want(75, "run", "-w", "0.5", "a", "--", "touch", "ran")
-	b.want(75, "run", "-w", "500ms", "a", "--", "touch", "ran")
+	b.want(75, "run", "-w", "1.5", "a", "--", "touch", "ran")
+	b.want(75, "run", "-w", "1500ms", "a", "--", "touch", "ran")
 	b.want(3, "run", "-n", "-E", "3", "a", "--", "touch", "ran")
-	for _, how := range [][]string{{"-n"}, {"-w", "0.5"}} {
+	for _, how := range [][]string{{"-n"}, {"-w", "1.5"}} {
 		args := append(append([]string{"run", "--skip-ok"}, how...), "a", "--", "touch", "ran")
 		if _, stderr := b.want(0, args...); stderr != "" {
 			t.Errorf("--skip-ok is not silent: %s", stderr)

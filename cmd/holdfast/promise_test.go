@@ -185,8 +185,8 @@ func TestTimedStoppedGroup(t *testing.T) {
 
 // holdfast is killed. Its group ends before the store grants the lock again.
 func TestKilledWorker(t *testing.T) {
-	for _, tr := range []scenario{{"stubborn", onRedis, "stubborn", []string{"run"}},
-		{"parent", onSQLite, "parent", []string{"run"}}} {
+	for _, tr := range []scenario{{"stubborn", onRedis, "stubborn", []string{"run", "--ttl", brokenSoon.String()}},
+		{"parent", onSQLite, "parent", []string{"run", "--ttl", brokenSoon.String()}}} {
 		tr.run(t, func(c *rivals) {
 			c.a.signal(syscall.SIGKILL)
 			c.a.code()

@@ -136,7 +136,7 @@ func TestRedisFailover(t *testing.T) {
 			b := newBench(t)
 			url, fail := deploy(t)
 			b.env = append(b.env, "HOLDFAST_URL="+url)
-			holder := b.start("--ttl", "30s", "run", "a", "--", "sh", "-c",
+			holder := b.start("--ttl", "90s", "run", "a", "--", "sh", "-c",
 				"echo $$ >$D/ready; until [ -e $D/go ]; do sleep 0.1; done")
 			b.pid("ready")
 			waiter := b.start("--ttl", "30s", "run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")

@@ -86,7 +86,8 @@ func redisAt(t *testing.T, r *testenv.RedisServer) *site {
 
 func dialRedis(t *testing.T, addr string) redislock.Conn {
 	t.Helper()
-	conn, err := rueidisconn.Dial("redis://" + addr)
+	var conn redislock.Conn
+	err := testenv.Repeated(func() (err error) { conn, err = rueidisconn.Dial("redis://" + addr); return err })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,9 @@ import (
 // is not skipped here: the library runs as in any program.
 const soundTTL = 3 * time.Second
 
+// longTTL is the TTL of a client that must not lose its lease, also if the machine stands still for seconds.
+const longTTL = 2 * soundTTL
+
 // user is a program that uses the library.
 type user struct {
 	*scenario

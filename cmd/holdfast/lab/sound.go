@@ -39,13 +39,13 @@ func holderDies(p *scenario) {
 
 // slowHolder: A works for longer than its lease.
 func slowHolder(p *scenario) {
-	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	a, b, c := p.userFor("A", longTTL), p.user("B"), p.user("C")
 	g := a.locksFree()
 	since := time.Now()
 	used, _ := p.reads("A", g.Token())
 	w := b.waits()
 	n := 0
-	for n < 3 || time.Since(since) < soundTTL*5/4 {
+	for n < 3 || time.Since(since) < longTTL*5/4 {
 		select {
 		case err := <-a.renewed:
 			if err == nil {
@@ -59,7 +59,7 @@ func slowHolder(p *scenario) {
 	}
 	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf(
 		"is slow, but has renewed its lease %d times: it has held the lock for %v, with a lease of %v", n,
-		time.Since(since).Round(10*time.Millisecond), soundTTL)})
+		time.Since(since).Round(10*time.Millisecond), longTTL)})
 	p.want(c.tries() == nil, "C got the lock that A holds")
 	p.writes("A", used, g.Token())
 	g.ends()
@@ -187,7 +187,7 @@ func failedRenewal(p *scenario) {
 	used, _ := p.reads("A", g.Token())
 	a.link.set(failing)
 	failed, n := false, 0
-	for !failed || n < 3 || time.Since(since) < soundTTL*5/4 {
+	for !failed || n < 3 || time.Since(since) < longTTL*5/4 {
 		select {
 		case err := <-a.renewed:
 			if err != nil && !failed {
@@ -206,7 +206,7 @@ func failedRenewal(p *scenario) {
 		}
 	}
 	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("has held the lock for %v, with a lease of %v",
-		time.Since(since).Round(10*time.Millisecond), soundTTL)})
+		time.Since(since).Round(10*time.Millisecond), longTTL)})
 	p.want(b.tries() == nil, "B got the lock that A holds")
 	p.writes("A", used, g.Token())
 	g.ends()
