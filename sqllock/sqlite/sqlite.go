@@ -113,7 +113,7 @@ func (b *Backend) Pause(ctx context.Context) (resume func(), err error) {
 			<-c.gate
 		}
 	})
-	for _, c := range []*conn{b.st.w, b.st.r} {
+	for _, c := range []*conn{b.st.r, b.st.w} {
 		select {
 		case c.gate <- struct{}{}:
 			paused = append(paused, c)

@@ -76,7 +76,8 @@ type job struct {
 	resume  <-chan time.Time // set while this process is stopping
 	due     time.Duration    // when resume fires
 	timely  bool             // resume has been in time once
-	undo    func()           // from stopSelf; set with resume
+	order   order
+	undo    func()           // catches SIGTSTP again; set with resume
 	giveUp  <-chan time.Time // set when the group was killed
 	look    <-chan time.Time // set while members are left after the command
 	pause   time.Duration    // until the next look
@@ -282,8 +283,14 @@ func (j *job) changed(ws syscall.WaitStatus) {
 func (j *job) pass(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCONT:
+		if j.resume == nil && !j.halted {
+			j.order.cancels()
+		}
 		j.goOn()
 	case syscall.SIGTSTP:
+		if j.order.cancelled() {
+			return
+		}
 		j.signal(s)
 		if j.asked = true; j.halted {
 			j.suspend()
@@ -323,18 +330,18 @@ func (j *job) suspend() {
 	j.term.reclaim(j.pid)
 	// Here this process stops. If it does not, because nobody could continue it, the command must
 	// not stay stopped either.
-	resume, _ := j.Pause.begin()
-	j.undo, j.timely = stopSelf(group), false
-	time.AfterFunc(stopTime/2, resume) // any thread may get the signal, and may take a moment
-	j.setResume()
-}
-
-// whom returns what kill takes for this process, or for its group.
-func whom(group bool) int {
-	if group {
-		return 0
+	stop := pend()
+	if !group {
+		time.Sleep(together)
 	}
-	return os.Getpid()
+	if continued(j.Signals) { // before this stop
+		stop.drop()
+		return
+	}
+	resume, _ := j.Pause.begin()
+	defer resume()
+	j.undo, j.timely = stop.act(group), false
+	j.setResume()
 }
 
 // catchAgain makes this process catch SIGTSTP again.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -18,25 +19,68 @@ func keepTTOU() (restore func()) {
 	return func() { guard.SetAction(syscall.SIGTTOU, ttou, nil) }
 }
 
-// stopSelf stops this process, or its group as a terminal would. It returns at once if nobody could
-// continue it: in an orphaned group the kernel ignores SIGTSTP. Package signal never restores the
-// default action once it has caught SIGTSTP, so stopSelf sets it. undo catches the signal again.
-func stopSelf(group bool) (undo func()) {
-	old := new(guard.Action)
+// A pendingStop is a SIGTSTP that is pending in one thread, where it is blocked. The kernel drops it when
+// somebody sends a SIGCONT. So no SIGCONT comes too early for the stop that it shall cancel or end.
+type pendingStop struct{ mask unix.Sigset_t }
+
+// pend begins with a stop. The caller must call act or drop in the same goroutine.
+func pend() stopper {
+	runtime.LockOSThread()
+	p := &pendingStop{}
+	set := stopSet()
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &set, &p.mask)
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGTSTP)
+	return p
+}
+
+// stopSet is the set of SIGTSTP.
+func stopSet() (set unix.Sigset_t) {
+	const bits = 8 * unsafe.Sizeof(set.Val[0])
+	set.Val[(syscall.SIGTSTP-1)/syscall.Signal(bits)] = 1 << ((syscall.SIGTSTP - 1) % syscall.Signal(bits))
+	return set
+}
+
+const maskSize = 8 // of the kernel's sets of signals, in bytes
+
+// drop cancels the stop.
+func (p *pendingStop) drop() {
+	set, now := stopSet(), unix.Timespec{}
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&set)), 0,
+		uintptr(unsafe.Pointer(&now)), maskSize, 0, 0) // it takes the signal
+	p.end()
+}
+
+func (p *pendingStop) end() {
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &p.mask, nil)
+	runtime.UnlockOSThread()
+}
+
+// act stops this process, or its group as a terminal would, unless a SIGCONT was sent meanwhile. It
+// returns when this process is continued. It returns at once if nobody could do that: in an orphaned
+// group the kernel ignores SIGTSTP. Package signal never restores the default action once it has caught
+// SIGTSTP, so act sets it. undo catches the signal again.
+func (p *pendingStop) act(group bool) (undo func()) {
+	defer p.end()
+	set, old := stopSet(), new(guard.Action)
 	guard.SetAction(syscall.SIGTSTP, new(guard.Action), old)
-	_ = syscall.Kill(whom(group), syscall.SIGTSTP)
+	if group && stillPending() {
+		_ = syscall.Kill(0, syscall.SIGTSTP) // this process gets it, too, and any of its threads, a moment later
+	}
+	_ = unix.PthreadSigmask(unix.SIG_UNBLOCK, &set, nil) // it acts here
 	return func() { guard.SetAction(syscall.SIGTSTP, old, nil) }
 }
 
-// stopHere stops this process, and returns when it is continued, or at once as stopSelf does. A signal
-// for this thread acts before the call that sends it returns.
-func stopHere() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	old := new(guard.Action)
-	guard.SetAction(syscall.SIGTSTP, new(guard.Action), old)
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGTSTP)
-	guard.SetAction(syscall.SIGTSTP, old, nil)
+// stillPending reports whether SIGTSTP is pending.
+func stillPending() bool {
+	var set unix.Sigset_t
+	_, _, _ = syscall.RawSyscall(syscall.SYS_RT_SIGPENDING, uintptr(unsafe.Pointer(&set)), maskSize, 0)
+	stops := stopSet()
+	for i := range set.Val {
+		if set.Val[i]&stops.Val[i] != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // ignored reports whether this process ignores a signal. Package signal does not know it of SIGTSTP.

@@ -142,8 +142,17 @@ func TestEndedBeforeItBegins(t *testing.T) {
 // stops returns a Stops that only reports whether it stops this process.
 func stops() (s *Stops, halted chan struct{}) {
 	halted = make(chan struct{}, 1)
-	return &Stops{signals: make(chan os.Signal, 2), halt: func() { halted <- struct{}{} }}, halted
+	return &Stops{signals: make(chan os.Signal, 2), pend: func() stopper {
+		return testStop{func() { halted <- struct{}{} }}
+	}}, halted
 }
+
+// testStop is a stop that is not carried out.
+type testStop struct{ acts func() }
+
+func (s testStop) act(bool) (undo func()) { s.acts(); return func() {} }
+
+func (testStop) drop() {}
 
 // passedOn fails the test unless the command gets the stop, and this process did not stop.
 func passedOn(t *testing.T, s *Stops, halted chan struct{}) {
@@ -204,10 +213,12 @@ func TestStopInAPausedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := stops()
 		paused, halts := false, 0
-		s.halt = func() {
-			if halts++; !paused {
-				t.Error("the store is not paused")
-			}
+		s.pend = func() stopper {
+			return testStop{func() {
+				if halts++; !paused {
+					t.Error("the store is not paused")
+				}
+			}}
 		}
 		s.Uses(func(context.Context) (func(), error) {
 			paused = true
@@ -244,6 +255,61 @@ func TestStopOfASilentStore(t *testing.T) {
 		<-halted
 		if took := time.Since(start); took < stopAtMost || took > (stopTries+1)*stopAtMost {
 			t.Errorf("stopped after %v", took)
+		}
+	})
+}
+
+// TestStopOfAnEarlierWait: a stop that waits for the request under way is forgotten with the grant. It is
+// not there for the next one, which comes when the command has ended.
+func TestStopOfAnEarlierWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, halted := stops()
+		granted := make(chan struct{})
+		s.Uses(func(context.Context) (func(), error) { <-granted; return func() {}, nil })
+		s.Queued()
+		s.Got(syscall.SIGTSTP)
+		s.Acquired()
+		s.Granted()
+		passedOn(t, s, halted)
+		s.Over()
+		s.Got(syscall.SIGTSTP)
+		close(granted)
+		time.Sleep(stopAtMost / 2)
+		if len(halted) != 0 {
+			t.Error("stopped before the release")
+		}
+		time.Sleep(stopAtMost)
+		if len(halted) != 1 {
+			t.Error("not stopped in time")
+		}
+	})
+}
+
+// TestStopThatWasCancelled: a SIGCONT cancels the stop that came with it, also if it is received first.
+// It cancels none that comes later.
+func TestStopThatWasCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, halted := stops()
+		s.Queued()
+		s.Got(syscall.SIGCONT)
+		s.Got(syscall.SIGTSTP)
+		time.Sleep(stopAtMost)
+		if len(halted) != 0 {
+			t.Error("stopped although it was continued")
+		}
+		s.Got(syscall.SIGTSTP)
+		<-halted
+		s.Got(syscall.SIGCONT) // it ends that stop
+		s.Got(syscall.SIGTSTP)
+		time.Sleep(stopAtMost)
+		if len(halted) != 1 {
+			t.Error("not stopped again")
+		}
+		s.signals <- syscall.SIGCONT
+		s.signals <- syscall.SIGTSTP
+		s.Granted()
+		if len(s.signals) != 0 {
+			t.Error("the command gets a stop that was cancelled")
 		}
 	})
 }

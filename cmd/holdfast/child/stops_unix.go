@@ -19,17 +19,40 @@ import (
 // *Stops does nothing. The methods may be called concurrently.
 type Stops struct {
 	signals chan os.Signal
-	halt    func() // stopHere
+	pend    func() stopper
 
 	mu       sync.Mutex
 	pause    Pause
 	queued   bool        // this process is in the queue, and has not got what it asks for
 	held     int         // locks, of several that it asks for
 	asked    bool        // to stop
+	forgot   int         // how often that was forgotten
 	stopping bool        // stop is under way
 	tries    int         // how often the timer has put the stop off
 	timer    *time.Timer // not nil: set when a stop is put off
+	ended    bool        // this process has stopped, and its SIGCONT has not been received
+	order    order
 }
+
+// A stopper is a stop that is about to act. A SIGCONT that is sent from now on cancels it, where the
+// system can do that.
+type stopper interface {
+	act(group bool) (undo func()) // stops this process, or its group
+	drop()                        // does not
+}
+
+// An order finds out whether a stop came before the SIGCONT that was received before it. Package signal
+// passes on signals that come together in the order of their numbers. That of SIGCONT is the smaller one.
+type order struct{ continued time.Time }
+
+// together is the longest time between the receipts of signals that come together.
+const together = 20 * time.Millisecond
+
+// cancels tells o of a SIGCONT to a process that is not stopped. It is there to cancel a stop.
+func (o *order) cancels() { o.continued = time.Now() }
+
+// cancelled reports whether a stop that was received now came before such a SIGCONT.
+func (o *order) cancelled() bool { return time.Since(o.continued) < together }
 
 // Pause waits until no request of this process to its store is under way, and lets none begin until
 // resume is called. After an error nothing is paused.
@@ -39,7 +62,7 @@ const (
 	stopAtMost = time.Second            // how long a stop waits if this process holds nothing: the store may be silent
 	stopTries  = 4                      // how many times as long if it holds some locks, which it gives back soon
 	pauseLimit = 200 * time.Millisecond // for Pause
-	newsLimit  = 5 * time.Millisecond   // from the last request before a pause until Acquired
+	newsLimit  = 20 * time.Millisecond  // from the last request before a pause until Acquired
 )
 
 // PutOff makes this process catch stops, unless it ignores them. Signals is that of the Command. The
@@ -48,7 +71,7 @@ func PutOff(signals chan os.Signal) *Stops {
 	if !ignored(syscall.SIGTSTP) {
 		signal.Notify(signals, syscall.SIGTSTP, syscall.SIGCONT)
 	}
-	return &Stops{signals: signals, halt: stopHere}
+	return &Stops{signals: signals, pend: pend}
 }
 
 // do calls f alone.
@@ -70,20 +93,24 @@ func (s *Stops) stop() {
 		return
 	}
 	s.stopping = true
-	pause := s.pause
+	pause, forgot := s.pause, s.forgot
 	go func() { // Acquired may have to wait for the caller
+		stop := s.pend()
 		resume, paused := pause.begin()
 		defer resume()
 		time.Sleep(newsLimit)
 		s.do(func() {
 			s.stopping = false
 			switch {
-			case !s.asked:
-			case (s.held > 0 || !paused) && s.tries < stopTries:
+			case s.forgot != forgot && !s.asked:
+				stop.drop()
+			case s.forgot != forgot, (s.held > 0 || !paused) && s.tries < stopTries:
+				stop.drop()
 				s.later()
 			default:
 				s.forget()
-				s.halt()
+				s.ended = true
+				stop.act(false)()
 			}
 		})
 	}()
@@ -114,7 +141,8 @@ func (s *Stops) later() {
 
 // forget forgets that this process was asked to stop.
 func (s *Stops) forget() {
-	if s.asked, s.tries = false, 0; s.timer != nil {
+	s.asked, s.tries = false, 0
+	if s.forgot++; s.timer != nil {
 		s.timer.Stop()
 	}
 }
@@ -124,8 +152,11 @@ func (s *Stops) Got(sig os.Signal) {
 	s.do(func() {
 		switch {
 		case sig == syscall.SIGCONT:
-			s.forget()
-		case sig != syscall.SIGTSTP || s.asked:
+			if s.forget(); !s.ended {
+				s.order.cancels()
+			}
+			s.ended = false
+		case sig != syscall.SIGTSTP || s.asked || s.order.cancelled():
 		case s.queued && s.held == 0:
 			s.asked = true
 			s.stop()
@@ -138,7 +169,10 @@ func (s *Stops) Got(sig os.Signal) {
 
 // waited is called when a stop was put off for a while.
 func (s *Stops) waited() {
-	if s.tries++; s.asked && s.held > 0 && s.tries < stopTries {
+	if !s.asked { // forgotten at this moment
+		return
+	}
+	if s.tries++; s.held > 0 && s.tries < stopTries {
 		s.later()
 	} else {
 		s.stop()
@@ -171,13 +205,15 @@ func (s *Stops) Ended() {
 func (s *Stops) Granted() {
 	s.do(func() {
 		s.queued = false
+		continued := false // a SIGCONT cancels stops that came together with it
 		var others []os.Signal
 		for more := true; more; {
 			select {
 			case sig := <-s.signals:
 				switch sig {
 				case syscall.SIGTSTP, syscall.SIGCONT:
-					s.asked = sig == syscall.SIGTSTP
+					continued = continued || sig == syscall.SIGCONT
+					s.asked = !continued
 				default:
 					others = append(others, sig)
 				}
@@ -196,6 +232,19 @@ func (s *Stops) Granted() {
 			}
 		}
 	})
+}
+
+// continued reports whether signals has a SIGCONT. Nobody else may receive from signals meanwhile.
+func continued(signals chan os.Signal) (found bool) {
+	for range len(signals) {
+		sig := <-signals
+		found = found || sig == syscall.SIGCONT
+		select {
+		case signals <- sig:
+		default: // it is full again
+		}
+	}
+	return found
 }
 
 // Over tells s that the command has ended, and that the release of its locks has begun.

@@ -98,8 +98,8 @@ var regressions = []Regression{
 		}}, "cmd/holdfast/child", "TestStopIsPutOff"},
 	{Mutant{ID: "run-stop-after-the-grant", Bug: "a stop in the queue takes effect after the grant for which it has waited",
 		Edits: []Edit{
-			{"cmd/holdfast/child/stops_unix.go", `case (s.held > 0 || !paused) && s.tries < stopTries:`,
-				`case !paused && s.tries < stopTries:`},
+			{"cmd/holdfast/child/stops_unix.go", `case s.forgot != forgot, (s.held > 0 || !paused) && s.tries < stopTries:`,
+				`case s.forgot != forgot, !paused && s.tries < stopTries:`},
 		}}, "cmd/holdfast/child", "TestStopDuringTheRequest"},
 	{Mutant{ID: "redis-astray-late", Bug: "a late answer about an earlier subscription ends the one in its place",
 		Edits: []Edit{
