@@ -312,6 +312,8 @@ func (j *job) stopped(by syscall.Signal) {
 		j.signal(syscall.SIGCONT)
 	case (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && j.term.lend(j.pid):
 		j.signal(syscall.SIGCONT) // the command needed the terminal, and now has it
+	case j.order.cancelled(): // a SIGCONT was passed on when the command had just stopped
+		j.signal(syscall.SIGCONT)
 	case j.term != nil || j.asked:
 		j.suspend()
 	}
@@ -331,9 +333,7 @@ func (j *job) suspend() {
 	// Here this process stops. If it does not, because nobody could continue it, the command must
 	// not stay stopped either.
 	stop := pend()
-	if !group {
-		time.Sleep(together)
-	}
+	time.Sleep(settled)
 	if continued(j.Signals) { // before this stop
 		stop.drop()
 		return

@@ -142,9 +142,11 @@ func TestEndedBeforeItBegins(t *testing.T) {
 // stops returns a Stops that only reports whether it stops this process.
 func stops() (s *Stops, halted chan struct{}) {
 	halted = make(chan struct{}, 1)
-	return &Stops{signals: make(chan os.Signal, 2), pend: func() stopper {
+	s = &Stops{signals: make(chan os.Signal, 2), pend: func() stopper {
 		return testStop{func() { halted <- struct{}{} }}
-	}}, halted
+	}}
+	s.Uses(func(context.Context) (func(), error) { return func() {}, nil })
+	return s, halted
 }
 
 // testStop is a stop that is not carried out.
@@ -288,6 +290,9 @@ func TestStopOfAnEarlierWait(t *testing.T) {
 // TestStopThatWasCancelled: a SIGCONT cancels the stop that came with it, also if it is received first.
 // It cancels none that comes later.
 func TestStopThatWasCancelled(t *testing.T) {
+	if !reversed {
+		t.Skip("here package signal passes on stops first")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s, halted := stops()
 		s.Queued()
@@ -310,6 +315,40 @@ func TestStopThatWasCancelled(t *testing.T) {
 		s.Granted()
 		if len(s.signals) != 0 {
 			t.Error("the command gets a stop that was cancelled")
+		}
+	})
+}
+
+// TestContinuedBeforeItsStopIsSeen: SIGCONT is received when the command has just stopped, before its status
+// is. The command goes on, and this process does not stop.
+func TestContinuedBeforeItsStopIsSeen(t *testing.T) {
+	if !reversed {
+		t.Skip("here package signal passes on stops first")
+	}
+	pid := sleeper(t)
+	j := &job{Command: command(t, "sleep"), pid: pid, order: order{time.Now().Add(time.Hour)}}
+	_ = syscall.Kill(pid, syscall.SIGTSTP)
+	j.changed(waitFor(t, pid, "a key", syscall.WaitStatus.Stopped))
+	if j.resume != nil {
+		t.Error("this process has stopped")
+	}
+	waitFor(t, pid, "SIGCONT", syscall.WaitStatus.Continued)
+}
+
+// TestStopBeforeTheStoreIsOpen: a stop waits while nothing is known of the store.
+func TestStopBeforeTheStoreIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, halted := stops()
+		s.Uses(nil)
+		s.Got(syscall.SIGTSTP)
+		time.Sleep(stopAtMost * 3 / 2)
+		if len(halted) != 0 {
+			t.Error("stopped while the store opens")
+		}
+		s.Uses(func(context.Context) (func(), error) { return func() {}, nil })
+		time.Sleep(2 * stopAtMost)
+		if len(halted) != 1 {
+			t.Error("not stopped when the store was open")
 		}
 	})
 }

@@ -42,17 +42,20 @@ type stopper interface {
 }
 
 // An order finds out whether a stop came before the SIGCONT that was received before it. Package signal
-// passes on signals that come together in the order of their numbers. That of SIGCONT is the smaller one.
+// passes on signals that come together in the order of their numbers.
 type order struct{ continued time.Time }
 
-// together is the longest time between the receipts of signals that come together.
-const together = 20 * time.Millisecond
+const (
+	reversed = syscall.SIGCONT < syscall.SIGTSTP // as on Linux
+	together = 2 * time.Millisecond              // at most, between the receipts of signals that come together
+	settled  = 20 * time.Millisecond             // from the receipt of a stop until a SIGCONT before it is received
+)
 
 // cancels tells o of a SIGCONT to a process that is not stopped. It is there to cancel a stop.
 func (o *order) cancels() { o.continued = time.Now() }
 
 // cancelled reports whether a stop that was received now came before such a SIGCONT.
-func (o *order) cancelled() bool { return time.Since(o.continued) < together }
+func (o *order) cancelled() bool { return reversed && time.Since(o.continued) < together }
 
 // Pause waits until no request of this process to its store is under way, and lets none begin until
 // resume is called. After an error nothing is paused.
@@ -116,10 +119,10 @@ func (s *Stops) stop() {
 	}()
 }
 
-// begin pauses the store, unless it does not know how. It reports whether no request is under way.
+// begin pauses the store, if it is open. It reports whether no request is under way.
 func (p Pause) begin() (resume func(), paused bool) {
 	if p == nil {
-		return func() {}, true
+		return func() {}, false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pauseLimit)
 	defer cancel()
@@ -213,7 +216,7 @@ func (s *Stops) Granted() {
 				switch sig {
 				case syscall.SIGTSTP, syscall.SIGCONT:
 					continued = continued || sig == syscall.SIGCONT
-					s.asked = !continued
+					s.asked = sig == syscall.SIGTSTP && !(reversed && continued)
 				default:
 					others = append(others, sig)
 				}

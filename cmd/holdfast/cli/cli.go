@@ -40,9 +40,10 @@ type app struct {
 	set     *settings // nil before they are known, and for commands without a store
 	stdout  io.Writer
 	stderr  io.Writer
-	opens   time.Duration  // how long the store may take to open; 0: openLimit
-	keeps   bool           // others trust the leases of this process: they outlast its death
-	die     syscall.Signal // ends this process in place of an exit code, if not 0
+	opens   time.Duration     // how long the store may take to open; 0: openLimit
+	opened  func(*open.Store) // called when the store is open; may be nil
+	keeps   bool              // others trust the leases of this process: they outlast its death
+	die     syscall.Signal    // ends this process in place of an exit code, if not 0
 }
 
 // Main runs the command that args asks for and returns the exit code.
@@ -257,6 +258,9 @@ func (a *app) dial(ctx context.Context, cfg *holdfast.Config) (*holdfast.Client,
 	st, err := open.Open(ctx, a.url())
 	if err != nil {
 		return nil, nil, err
+	}
+	if a.opened != nil {
+		a.opened(st)
 	}
 	if a.keeps {
 		st.KeepLeases()

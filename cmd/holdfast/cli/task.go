@@ -149,6 +149,7 @@ func (t *task) with(f func(*session) error) error {
 		cfg.Command = t.commandLine()
 	}
 	closed := func() {}
+	t.a.opened = func(st *open.Store) { t.stops.Uses(st.Pause) }
 	err := t.a.with(ctx, cfg, func(s *session) error {
 		if caught := detach(); caught != nil {
 			return caught
@@ -156,7 +157,6 @@ func (t *task) with(f func(*session) error) error {
 		if err := t.o.fits(s.TTL()); err != nil {
 			return err
 		}
-		t.stops.Uses(s.store.Pause)
 		err := f(s)
 		closed = t.afterwards()
 		return err
