@@ -27,6 +27,29 @@ func commandOf(parent int) (pid int) {
 	return 0
 }
 
+// early runs a command under the lock a, and sends its group a signal at a random moment before most.
+func (b *bench) early(most time.Duration, s syscall.Signal) (p *process, sent time.Time) {
+	b.Helper()
+	p = b.prepare("run", "--ttl", "1m", "a", "--", "sleep", "1000")
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.begin()
+	time.Sleep(rand.N(most))
+	if err := syscall.Kill(-p.Process.Pid, s); err != nil {
+		b.Fatal(err)
+	}
+	return p, time.Now()
+}
+
+// goesOn continues the group of a process that has stopped, and ends it. It returns the exit code.
+func (p *process) goesOn() int {
+	p.t.Helper()
+	if err := syscall.Kill(-p.Process.Pid, syscall.SIGCONT); err != nil {
+		p.t.Fatal(err)
+	}
+	p.signal(syscall.SIGTERM)
+	return p.code()
+}
+
 // TestStopAtAnyMoment: a stop takes effect whenever it comes. It does not stop holdfast between the grant
 // of the lock and the start of the command, and not within a transaction.
 func TestStopAtAnyMoment(t *testing.T) {
@@ -34,15 +57,8 @@ func TestStopAtAnyMoment(t *testing.T) {
 	b.want(0, "run", "a", "--", "true") // it creates the store
 	began := 0
 	for i := range testenv.Rounds(40, 1000) {
-		p := b.prepare("run", "--ttl", "1m", "a", "--", "sleep", "1000")
-		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		p.begin()
+		p, sent := b.early(20*time.Millisecond, syscall.SIGTSTP)
 		holdfast := p.Process.Pid
-		time.Sleep(rand.N(20 * time.Millisecond))
-		if err := syscall.Kill(-holdfast, syscall.SIGTSTP); err != nil {
-			t.Fatal(err)
-		}
-		sent := time.Now()
 		b.until("holdfast has stopped", func() bool { return stopped(holdfast) })
 		onTime := time.Since(sent) < time.Second // holdfast puts a stop off for so long
 		command := commandOf(holdfast)
@@ -58,11 +74,7 @@ func TestStopAtAnyMoment(t *testing.T) {
 				t.Errorf("round %d: the lock is held, and no command has begun", i)
 			}
 		}
-		if err := syscall.Kill(-holdfast, syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
-		p.signal(syscall.SIGTERM)
-		if code := p.code(); code != 128+15 && code != -15 {
+		if code := p.goesOn(); code != 128+15 && code != -15 {
 			t.Errorf("round %d: exit code %d after TERM", i, code)
 		}
 	}
@@ -81,16 +93,8 @@ func TestStopInTheQueue(t *testing.T) {
 	}
 	defer turn.Close()
 	for i := range testenv.Rounds(60, 1000) {
-		p := b.prepare("run", "--ttl", "1m", "a", "--", "sleep", "1000")
-		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		p.begin()
-		holdfast := p.Process.Pid
-		time.Sleep(rand.N(15 * time.Millisecond))
-		if err := syscall.Kill(-holdfast, syscall.SIGTSTP); err != nil {
-			t.Fatal(err)
-		}
-		sent := time.Now()
-		b.until("holdfast has stopped", func() bool { return stopped(holdfast) })
+		p, sent := b.early(15*time.Millisecond, syscall.SIGTSTP)
+		b.until("holdfast has stopped", func() bool { return stopped(p.Process.Pid) })
 		if time.Since(sent) < time.Second { // holdfast stops then, wherever it is
 			b.until(fmt.Sprintf("round %d: the store is free for others", i), func() bool {
 				return syscall.Flock(int(turn.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
@@ -98,11 +102,7 @@ func TestStopInTheQueue(t *testing.T) {
 			_ = syscall.Flock(int(turn.Fd()), syscall.LOCK_UN)
 			b.want(0, "run", "b", "--", "true")
 		}
-		if err := syscall.Kill(-holdfast, syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
-		p.signal(syscall.SIGTERM)
-		if code := p.code(); code != 128+15 && code != -15 {
+		if code := p.goesOn(); code != 128+15 && code != -15 {
 			t.Errorf("round %d: exit code %d after TERM", i, code)
 		}
 	}
@@ -113,14 +113,7 @@ func TestStopInTheQueue(t *testing.T) {
 func TestSignalsWhileItForks(t *testing.T) {
 	b := newBench(t)
 	for i := range testenv.Rounds(20, 500) {
-		p := b.prepare("run", "--ttl", "1m", "a", "--", "sleep", "1000")
-		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		p.begin()
-		holdfast := p.Process.Pid
-		time.Sleep(rand.N(20 * time.Millisecond))
-		if err := syscall.Kill(-holdfast, syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
+		p, _ := b.early(20*time.Millisecond, syscall.SIGINT)
 		if code := p.code(); code != 128+2 && code != -2 || strings.Contains(p.err.String(), "cannot run") {
 			t.Errorf("round %d: exit code %d, %s", i, code, p.err.String())
 		}

@@ -53,14 +53,6 @@ func Die(s syscall.Signal) {
 	}
 }
 
-// catchStops makes this process catch the signals that stop and continue it.
-func (j *job) catchStops() {
-	if !ignored(syscall.SIGTSTP) {
-		signal.Notify(j.Signals, syscall.SIGTSTP)
-	}
-	signal.Notify(j.Signals, syscall.SIGCONT)
-}
-
 // job is a running command. Only the goroutine of Run uses it.
 type job struct {
 	*Command
@@ -105,7 +97,7 @@ func Run(c *Command) (Result, error) {
 	}()
 	defer keepTTOU()()
 	defer j.catchAgain()
-	j.catchStops()
+	catchStops(j.Signals)
 	if j.term = openTerminal(); j.term != nil {
 		defer j.term.close()
 	}
@@ -333,7 +325,7 @@ func (j *job) suspend() {
 	// Here this process stops. If it does not, because nobody could continue it, the command must
 	// not stay stopped either.
 	stop := pend()
-	time.Sleep(settled)
+	time.Sleep(settled)       // no event shows that no SIGCONT is on its way
 	if continued(j.Signals) { // before this stop
 		stop.drop()
 		return

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestContinuedBeforeTheStop: a SIGCONT cancels a stop that has begun, and has not acted.
@@ -30,4 +32,46 @@ func TestStopThatIsDropped(t *testing.T) {
 	if stillPending() {
 		t.Error("the stop is still pending")
 	}
+}
+
+// TestStopThatWasCancelled: a SIGCONT cancels the stop that came with it, also if it is received first.
+// It cancels none that comes later.
+func TestStopThatWasCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, halted := stops()
+		s.Queued()
+		s.Got(syscall.SIGCONT)
+		s.Got(syscall.SIGTSTP)
+		time.Sleep(stopAtMost)
+		if len(halted) != 0 {
+			t.Error("stopped although it was continued")
+		}
+		s.Got(syscall.SIGTSTP)
+		<-halted
+		s.Got(syscall.SIGCONT) // it ends that stop
+		s.Got(syscall.SIGTSTP)
+		time.Sleep(stopAtMost)
+		if len(halted) != 1 {
+			t.Error("not stopped again")
+		}
+		s.signals <- syscall.SIGCONT
+		s.signals <- syscall.SIGTSTP
+		s.Granted()
+		if len(s.signals) != 0 {
+			t.Error("the command gets a stop that was cancelled")
+		}
+	})
+}
+
+// TestContinuedBeforeItsStopIsSeen: SIGCONT is received when the command has just stopped, before its status
+// is. The command goes on, and this process does not stop.
+func TestContinuedBeforeItsStopIsSeen(t *testing.T) {
+	pid := sleeper(t)
+	j := &job{Command: command(t, "sleep"), pid: pid, order: order{time.Now().Add(time.Hour)}}
+	_ = syscall.Kill(pid, syscall.SIGTSTP)
+	j.changed(waitFor(t, pid, "a key", syscall.WaitStatus.Stopped))
+	if j.resume != nil {
+		t.Error("this process has stopped")
+	}
+	waitFor(t, pid, "SIGCONT", syscall.WaitStatus.Continued)
 }

@@ -63,7 +63,7 @@ type Pause func(ctx context.Context) (resume func(), err error)
 
 const (
 	stopAtMost = time.Second            // how long a stop waits if this process holds nothing: the store may be silent
-	stopTries  = 4                      // how many times as long if it holds some locks, which it gives back soon
+	stopTries  = 4                      // how many times as long if it holds some locks, or if the store is not paused
 	pauseLimit = 200 * time.Millisecond // for Pause
 	newsLimit  = 20 * time.Millisecond  // from the last request before a pause until Acquired
 )
@@ -71,10 +71,16 @@ const (
 // PutOff makes this process catch stops, unless it ignores them. Signals is that of the Command. The
 // caller passes what it receives from it to Got, unless Run does.
 func PutOff(signals chan os.Signal) *Stops {
-	if !ignored(syscall.SIGTSTP) {
-		signal.Notify(signals, syscall.SIGTSTP, syscall.SIGCONT)
-	}
+	catchStops(signals)
 	return &Stops{signals: signals, pend: pend}
+}
+
+// catchStops makes this process catch the signals that stop and continue it.
+func catchStops(signals chan os.Signal) {
+	if !ignored(syscall.SIGTSTP) {
+		signal.Notify(signals, syscall.SIGTSTP)
+	}
+	signal.Notify(signals, syscall.SIGCONT)
 }
 
 // do calls f alone.
