@@ -229,10 +229,10 @@ func (st *store) connect(c *conn) error {
 func (st *store) closeDB() (err error) {
 	for _, c := range []*conn{st.r, st.w} {
 		if c != nil && c.c != nil {
-			c.gate <- struct{}{}
+			c.gate <- struct{}{} // Pause waits until db is closed, too
+			defer func() { <-c.gate }()
 			err = errors.Join(err, c.close())
 			c.c = nil
-			<-c.gate
 		}
 	}
 	if st.db != nil {

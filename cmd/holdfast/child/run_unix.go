@@ -56,10 +56,11 @@ func Die(s syscall.Signal) {
 // job is a running command. Only the goroutine of Run uses it.
 type job struct {
 	*Command
-	pid    int // of the command, and of its group
-	term   *terminal
-	result Result
-	ended  bool // the command itself, but maybe not its group
+	pid      int                     // of the command, and of its group
+	statuses chan syscall.WaitStatus // of the command
+	term     *terminal
+	result   Result
+	ended    bool // the command itself, but maybe not its group
 
 	halted  bool             // the command is stopped
 	foreign bool             // this user may not signal the group, and Notice has reported that
@@ -102,9 +103,9 @@ func Run(c *Command) (Result, error) {
 		defer j.term.close()
 	}
 	j.begin()
-	statuses := make(chan syscall.WaitStatus)
+	j.statuses = make(chan syscall.WaitStatus)
 	launched := make(chan launch)
-	go supervise(c, g, launched, statuses)
+	go supervise(c, g, launched, j.statuses)
 	l := <-launched
 	if l.err != nil {
 		return Result{}, &StartError{c.Path, l.err}
@@ -113,7 +114,7 @@ func Run(c *Command) (Result, error) {
 	// The child already has its own signal actions, and does not inherit this one.
 	signal.Ignore(syscall.SIGTTOU)
 	j.term.lend(j.pid)
-	if err := j.starting(l, statuses); err != nil {
+	if err := j.starting(l, j.statuses); err != nil {
 		j.term.reclaim(j.pid)
 		if errors.Is(err, guard.ErrLate) {
 			c.Ending("the command has not begun", 0)
@@ -123,7 +124,7 @@ func Run(c *Command) (Result, error) {
 	}
 	for {
 		select {
-		case ws := <-statuses:
+		case ws := <-j.statuses:
 			j.changed(ws)
 		case s := <-c.Signals:
 			j.pass(s.(syscall.Signal))
@@ -275,7 +276,7 @@ func (j *job) changed(ws syscall.WaitStatus) {
 func (j *job) pass(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCONT:
-		if j.resume == nil && !j.halted {
+		if j.resume == nil {
 			j.order.cancels()
 		}
 		j.goOn()
@@ -304,8 +305,6 @@ func (j *job) stopped(by syscall.Signal) {
 		j.signal(syscall.SIGCONT)
 	case (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && j.term.lend(j.pid):
 		j.signal(syscall.SIGCONT) // the command needed the terminal, and now has it
-	case j.order.cancelled(): // a SIGCONT was passed on when the command had just stopped
-		j.signal(syscall.SIGCONT)
 	case j.term != nil || j.asked:
 		j.suspend()
 	}
@@ -325,7 +324,14 @@ func (j *job) suspend() {
 	// Here this process stops. If it does not, because nobody could continue it, the command must
 	// not stay stopped either.
 	stop := pend()
-	time.Sleep(settled)       // no event shows that no SIGCONT is on its way
+	select { // no event shows that no SIGCONT is on its way
+	case ws := <-j.statuses: // the command has been continued, or has ended
+		stop.drop()
+		j.term.lend(j.pid)
+		j.changed(ws)
+		return
+	case <-time.After(settled):
+	}
 	if continued(j.Signals) { // before this stop
 		stop.drop()
 		return

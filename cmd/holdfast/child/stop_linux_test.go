@@ -62,16 +62,3 @@ func TestStopThatWasCancelled(t *testing.T) {
 		}
 	})
 }
-
-// TestContinuedBeforeItsStopIsSeen: SIGCONT is received when the command has just stopped, before its status
-// is. The command goes on, and this process does not stop.
-func TestContinuedBeforeItsStopIsSeen(t *testing.T) {
-	pid := sleeper(t)
-	j := &job{Command: command(t, "sleep"), pid: pid, order: order{time.Now().Add(time.Hour)}}
-	_ = syscall.Kill(pid, syscall.SIGTSTP)
-	j.changed(waitFor(t, pid, "a key", syscall.WaitStatus.Stopped))
-	if j.resume != nil {
-		t.Error("this process has stopped")
-	}
-	waitFor(t, pid, "SIGCONT", syscall.WaitStatus.Continued)
-}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -95,6 +96,22 @@ func TestStoppedForLong(t *testing.T) {
 		j.notStopped()
 	}
 	j.changed(wait("resume is in time twice", syscall.WaitStatus.Continued))
+}
+
+// TestContinuedBeforeItsStopIsSeen: a SIGCONT is passed on when the command has just stopped, before its
+// status is received. The next status says that it was continued, and this process does not stop.
+func TestContinuedBeforeItsStopIsSeen(t *testing.T) {
+	c := command(t, "sleep")
+	c.Signals = make(chan os.Signal, 1)
+	c.Signals <- syscall.SIGCONT // it ends a stop of this test
+	j := &job{Command: c, pid: sleeper(t), statuses: make(chan syscall.WaitStatus, 1), asked: true}
+	_ = syscall.Kill(j.pid, syscall.SIGTSTP)
+	stopped := waitFor(t, j.pid, "a key", syscall.WaitStatus.Stopped)
+	_ = syscall.Kill(j.pid, syscall.SIGCONT)
+	j.statuses <- waitFor(t, j.pid, "SIGCONT", syscall.WaitStatus.Continued)
+	if j.changed(stopped); j.halted || j.resume != nil {
+		t.Errorf("the command counts as stopped: %v; this process stops: %v", j.halted, j.resume != nil)
+	}
 }
 
 // TestStoppedBeforeItBegins: a key stops the launcher before it executes the command. The launcher goes
@@ -301,6 +318,22 @@ func TestStopBeforeTheStoreIsOpen(t *testing.T) {
 		time.Sleep(2 * stopAtMost)
 		if len(halted) != 1 {
 			t.Error("not stopped when the store was open")
+		}
+	})
+}
+
+// TestStopWhenTheStoreOpens: the store opens during the last try. It is paused before the stop.
+func TestStopWhenTheStoreOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, halted := stops()
+		s.Uses(nil)
+		s.Got(syscall.SIGTSTP)
+		time.Sleep(stopTries*stopAtMost + (stopTries-1)*newsLimit + newsLimit/2)
+		var paused atomic.Bool
+		s.Uses(func(context.Context) (func(), error) { paused.Store(true); return func() {}, nil })
+		<-halted
+		if !paused.Load() {
+			t.Error("stopped although the store was not paused")
 		}
 	})
 }

@@ -62,8 +62,8 @@ func (o *order) cancelled() bool { return reversed && time.Since(o.continued) < 
 type Pause func(ctx context.Context) (resume func(), err error)
 
 const (
-	stopAtMost = time.Second            // how long a stop waits if this process holds nothing: the store may be silent
-	stopTries  = 4                      // how many times as long if it holds some locks, or if the store is not paused
+	stopAtMost = time.Second            // between tries to stop; if this process holds nothing, the first succeeds
+	stopTries  = 4                      // at most, if it holds some locks, or the store is not open or not paused
 	pauseLimit = 200 * time.Millisecond // for Pause
 	newsLimit  = 20 * time.Millisecond  // from the last request before a pause until Acquired
 )
@@ -116,6 +116,9 @@ func (s *Stops) stop() {
 			case s.forgot != forgot, (s.held > 0 || !paused) && s.tries < stopTries:
 				stop.drop()
 				s.later()
+			case pause == nil && s.pause != nil: // the store has been opened meanwhile
+				stop.drop()
+				s.stop()
 			default:
 				s.forget()
 				s.ended = true
@@ -214,7 +217,7 @@ func (s *Stops) Ended() {
 func (s *Stops) Granted() {
 	s.do(func() {
 		s.queued = false
-		continued := false // a SIGCONT cancels stops that came together with it
+		continued := s.order.cancelled() // a SIGCONT cancels stops that came together with it
 		var others []os.Signal
 		for more := true; more; {
 			select {
