@@ -34,10 +34,11 @@ func (b *bench) early(most time.Duration, s syscall.Signal) (p *process, sent ti
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	time.Sleep(rand.N(most))
+	sent = time.Now()
 	if err := syscall.Kill(-p.Process.Pid, s); err != nil {
 		b.Fatal(err)
 	}
-	return p, time.Now()
+	return p, sent
 }
 
 // goesOn continues the group of a process that has stopped, and ends it. It returns the exit code.
@@ -55,7 +56,7 @@ func (p *process) goesOn() int {
 func TestStopAtAnyMoment(t *testing.T) {
 	b := newBench(t)
 	b.want(0, "run", "a", "--", "true") // it creates the store
-	began := 0
+	began, inTime := 0, 0
 	for i := range testenv.Rounds(40, 1000) {
 		p, sent := b.early(20*time.Millisecond, syscall.SIGTSTP)
 		holdfast := p.Process.Pid
@@ -67,6 +68,7 @@ func TestStopAtAnyMoment(t *testing.T) {
 			b.until("the command has stopped", func() bool { return stopped(command) })
 		}
 		if onTime {
+			inTime++
 			switch code, _, stderr := b.run("info", "-q", "a"); {
 			case code != 0 && code != 1:
 				t.Errorf("round %d: info while holdfast is stopped: exit code %d, %s", i, code, stderr)
@@ -78,7 +80,10 @@ func TestStopAtAnyMoment(t *testing.T) {
 			t.Errorf("round %d: exit code %d after TERM", i, code)
 		}
 	}
-	t.Logf("the command had begun %d times", began)
+	t.Logf("the command had begun %d times; stopped in time: %d times", began, inTime)
+	if inTime == 0 {
+		t.Error("no stop was in time")
+	}
 }
 
 // TestStopInTheQueue: a waiter that stops is in the middle of nothing. Nobody has to wait for it: neither for
@@ -92,10 +97,12 @@ func TestStopInTheQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer turn.Close()
+	inTime := 0
 	for i := range testenv.Rounds(60, 1000) {
 		p, sent := b.early(15*time.Millisecond, syscall.SIGTSTP)
 		b.until("holdfast has stopped", func() bool { return stopped(p.Process.Pid) })
 		if time.Since(sent) < time.Second { // holdfast stops then, wherever it is
+			inTime++
 			b.until(fmt.Sprintf("round %d: the store is free for others", i), func() bool {
 				return syscall.Flock(int(turn.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 			})
@@ -105,6 +112,38 @@ func TestStopInTheQueue(t *testing.T) {
 		if code := p.goesOn(); code != 128+15 && code != -15 {
 			t.Errorf("round %d: exit code %d after TERM", i, code)
 		}
+	}
+	if inTime == 0 {
+		t.Error("no stop was in time")
+	}
+}
+
+// TestStopAfterItGoesOn: a stop that comes 8 ms after a SIGCONT is meant, also if that SIGCONT comes right
+// after an earlier stop.
+func TestStopAfterItGoesOn(t *testing.T) {
+	b := newBench(t)
+	p := b.prepare("run", "--ttl", "1m", "a", "--", "sleep", "1000")
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.begin()
+	holdfast, command := p.Process.Pid, 0
+	b.until("the command runs", func() bool { command = commandOf(holdfast); return command != 0 })
+	b.until("a stop is meant", func() bool { // both come together if the machine stands still meanwhile
+		p.signal(syscall.SIGTSTP)
+		b.until("the command has stopped", func() bool { return stopped(command) })
+		p.signal(syscall.SIGCONT)
+		time.Sleep(8 * time.Millisecond)
+		p.signal(syscall.SIGTSTP)
+		for range 20 {
+			if time.Sleep(25 * time.Millisecond); stopped(command) && stopped(holdfast) {
+				return true
+			}
+		}
+		p.signal(syscall.SIGCONT)
+		b.until("both go on", func() bool { return !stopped(command) && !stopped(holdfast) })
+		return false
+	})
+	if code := p.goesOn(); code != 128+15 && code != -15 {
+		t.Errorf("exit code %d after TERM", code)
 	}
 }
 

@@ -18,7 +18,6 @@ const (
 	killLimit   = 10 * time.Second       // after KILL: until Run gives up or reports that it waits
 	firstLook   = time.Millisecond       // between checks of a group without its leader; doubles
 	lastLook    = 200 * time.Millisecond // the longest time between checks
-	stopTime    = 100 * time.Millisecond // see notStopped
 )
 
 // Signals returns the signals that end or inform a program. A program should catch them before it
@@ -64,13 +63,6 @@ type job struct {
 
 	halted  bool             // the command is stopped
 	foreign bool             // this user may not signal the group, and Notice has reported that
-	held    bool             // stopped by STOP, which only a CONT from outside may undo
-	asked   bool             // this process was asked to stop
-	resume  <-chan time.Time // set while this process is stopping
-	due     time.Duration    // when resume fires
-	timely  bool             // resume has been in time once
-	order   order
-	undo    func()           // catches SIGTSTP again; set with resume
 	giveUp  <-chan time.Time // set when the group was killed
 	look    <-chan time.Time // set while members are left after the command
 	pause   time.Duration    // until the next look
@@ -79,6 +71,7 @@ type job struct {
 	revoked <-chan struct{}  // Revoked, until it is closed
 
 	deadline
+	suspension
 }
 
 // Run runs the command and returns when its group has ended. The error is a *StartError; then no
@@ -97,7 +90,7 @@ func Run(c *Command) (Result, error) {
 		}
 	}()
 	defer keepTTOU()()
-	defer j.catchAgain()
+	defer j.over()
 	catchStops(j.Signals)
 	if j.term = openTerminal(); j.term != nil {
 		defer j.term.close()
@@ -137,6 +130,10 @@ func Run(c *Command) (Result, error) {
 			}
 		case <-j.next:
 			j.watch()
+		case <-j.settle:
+			j.noNews()
+		case p := <-j.pausing:
+			j.storePaused(p)
 		case <-j.resume:
 			j.notStopped()
 		case <-j.notice:
@@ -246,12 +243,15 @@ func (j *job) signal(s syscall.Signal) {
 
 // changed handles a new state of the command.
 func (j *job) changed(ws syscall.WaitStatus) {
+	dropped := !ws.Stopped() && j.dropStop()
 	switch {
 	case ws.Stopped():
 		j.halted, j.held = true, ws.StopSignal() == syscall.SIGSTOP
 		j.stopped(ws.StopSignal())
 	case ws.Continued():
-		j.halted = false
+		if j.halted = false; dropped {
+			j.term.lend(j.pid)
+		}
 	case ws.Signaled():
 		j.ended, j.result.Signal = true, ws.Signal()
 	default:
@@ -285,7 +285,7 @@ func (j *job) pass(s syscall.Signal) {
 			return
 		}
 		j.signal(s)
-		if j.asked = true; j.halted {
+		if j.asked = time.Now(); j.halted {
 			j.suspend()
 		}
 	default:
@@ -294,91 +294,4 @@ func (j *job) pass(s syscall.Signal) {
 		}
 		j.signal(s)
 	}
-}
-
-// stopped handles a stop of the command. A shell with job control waits for this process, and must
-// see it stop as well. Without a terminal nobody would continue this process, so it stops only if
-// it was asked to.
-func (j *job) stopped(by syscall.Signal) {
-	switch {
-	case j.ending: // the command must end, not stop
-		j.signal(syscall.SIGCONT)
-	case (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && j.term.lend(j.pid):
-		j.signal(syscall.SIGCONT) // the command needed the terminal, and now has it
-	case j.term != nil || j.asked:
-		j.suspend()
-	}
-}
-
-// suspend stops this process until it is continued, and with it its group if the command has stopped
-// by itself or by a key of the terminal: a script in that group waits for this process, and the shell
-// above waits for the script. A stop that somebody sent to this process is for it alone; a terminal
-// has sent it to the others, too.
-func (j *job) suspend() {
-	group := !j.asked
-	j.asked = false
-	if j.resume != nil {
-		return
-	}
-	j.term.reclaim(j.pid)
-	// Here this process stops. If it does not, because nobody could continue it, the command must
-	// not stay stopped either.
-	stop := pend()
-	select { // no event shows that no SIGCONT is on its way
-	case ws := <-j.statuses: // the command has been continued, or has ended
-		stop.drop()
-		j.term.lend(j.pid)
-		j.changed(ws)
-		return
-	case <-time.After(settled):
-	}
-	if continued(j.Signals) { // before this stop
-		stop.drop()
-		return
-	}
-	resume, _ := j.Pause.begin()
-	defer resume()
-	j.undo, j.timely = stop.act(group), false
-	j.setResume()
-}
-
-// catchAgain makes this process catch SIGTSTP again.
-func (j *job) catchAgain() {
-	if j.resume != nil {
-		j.undo()
-		j.undo, j.resume = nil, nil
-	}
-}
-
-// setResume sets resume and due.
-func (j *job) setResume() {
-	j.due, j.resume = guard.Now()+stopTime, time.After(stopTime)
-}
-
-// notStopped is called when resume fires. If it fires late, this process was stopped and has just
-// been continued: SIGCONT is on its way, and goOn must not be called before. A key may stop the command
-// between two calls, and the second one would undo that. So this process goes on by itself only after
-// resume has been in time twice.
-func (j *job) notStopped() {
-	inTime := guard.Now()-j.due < stopTime/2
-	switch {
-	case !inTime || !j.timely:
-		j.timely = inTime
-		j.setResume()
-	case j.held:
-		j.catchAgain()
-	default:
-		j.goOn()
-	}
-}
-
-// goOn continues the command after this process has been continued.
-func (j *job) goOn() {
-	j.catchAgain()
-	if j.watch(); j.ending {
-		return
-	}
-	j.term.lend(j.pid)
-	j.signal(syscall.SIGCONT)
-	j.halted, j.asked = false, false
 }

@@ -2,6 +2,7 @@ package child
 
 import (
 	"os"
+	"os/signal"
 	"runtime"
 	"syscall"
 	"testing"
@@ -24,13 +25,25 @@ func TestContinuedBeforeTheStop(t *testing.T) {
 	}
 }
 
-// TestStopThatIsDropped: it is not pending any more.
+// TestStopThatIsDropped: it is not pending any more, and has not been delivered.
 func TestStopThatIsDropped(t *testing.T) {
 	runtime.LockOSThread() // a pending stop belongs to a thread
 	defer runtime.UnlockOSThread()
+	received := make(chan os.Signal, 2)
+	signal.Notify(received, syscall.SIGTSTP, syscall.SIGWINCH)
+	defer signal.Stop(received)
 	pend().drop()
 	if stillPending() {
 		t.Error("the stop is still pending")
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGWINCH); err != nil { // it is received after the stop
+		t.Fatal(err)
+	}
+	for s := range received {
+		if s == syscall.SIGWINCH {
+			break
+		}
+		t.Error("the stop was delivered")
 	}
 }
 

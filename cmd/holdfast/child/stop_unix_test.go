@@ -98,22 +98,6 @@ func TestStoppedForLong(t *testing.T) {
 	j.changed(wait("resume is in time twice", syscall.WaitStatus.Continued))
 }
 
-// TestContinuedBeforeItsStopIsSeen: a SIGCONT is passed on when the command has just stopped, before its
-// status is received. The next status says that it was continued, and this process does not stop.
-func TestContinuedBeforeItsStopIsSeen(t *testing.T) {
-	c := command(t, "sleep")
-	c.Signals = make(chan os.Signal, 1)
-	c.Signals <- syscall.SIGCONT // it ends a stop of this test
-	j := &job{Command: c, pid: sleeper(t), statuses: make(chan syscall.WaitStatus, 1), asked: true}
-	_ = syscall.Kill(j.pid, syscall.SIGTSTP)
-	stopped := waitFor(t, j.pid, "a key", syscall.WaitStatus.Stopped)
-	_ = syscall.Kill(j.pid, syscall.SIGCONT)
-	j.statuses <- waitFor(t, j.pid, "SIGCONT", syscall.WaitStatus.Continued)
-	if j.changed(stopped); j.halted || j.resume != nil {
-		t.Errorf("the command counts as stopped: %v; this process stops: %v", j.halted, j.resume != nil)
-	}
-}
-
 // TestStoppedBeforeItBegins: a key stops the launcher before it executes the command. The launcher goes
 // on, and the command stops.
 func TestStoppedBeforeItBegins(t *testing.T) {
@@ -301,6 +285,29 @@ func TestStopOfAnEarlierWait(t *testing.T) {
 		if len(halted) != 1 {
 			t.Error("not stopped in time")
 		}
+	})
+}
+
+// TestGrantOfTheLastTry: a store that cannot be paused grants a lock during the last try. The stop does not
+// come between that grant and the start of the command.
+func TestGrantOfTheLastTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, halted := stops()
+		asked := 0
+		s.Uses(func(context.Context) (func(), error) {
+			if asked++; asked == stopTries+1 {
+				s.Acquired()
+			}
+			return nil, context.DeadlineExceeded
+		})
+		s.Queued()
+		s.Got(syscall.SIGTSTP)
+		time.Sleep((stopTries + 1) * stopAtMost)
+		if synctest.Wait(); asked <= stopTries {
+			t.Fatalf("the store was asked %d times", asked)
+		}
+		s.Granted()
+		passedOn(t, s, halted)
 	})
 }
 

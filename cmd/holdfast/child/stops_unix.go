@@ -200,8 +200,9 @@ func (s *Stops) Queued() {
 	})
 }
 
-// Acquired tells s that this process has got a lock, perhaps the first of several.
-func (s *Stops) Acquired() { s.do(func() { s.held++ }) }
+// Acquired tells s that this process has got a lock, perhaps the first of several. A stop that the store
+// has delayed until now waits for the others anew.
+func (s *Stops) Acquired() { s.do(func() { s.held, s.tries = s.held+1, 0 }) }
 
 // Ended tells s that this process has lost a lock, or has given it back.
 func (s *Stops) Ended() {
@@ -244,19 +245,6 @@ func (s *Stops) Granted() {
 			}
 		}
 	})
-}
-
-// continued reports whether signals has a SIGCONT. Nobody else may receive from signals meanwhile.
-func continued(signals chan os.Signal) (found bool) {
-	for range len(signals) {
-		sig := <-signals
-		found = found || sig == syscall.SIGCONT
-		select {
-		case signals <- sig:
-		default: // it is full again
-		}
-	}
-	return found
 }
 
 // Over tells s that the command has ended, and that the release of its locks has begun.

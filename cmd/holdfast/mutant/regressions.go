@@ -86,7 +86,7 @@ var regressions = []Regression{
 		}}, "cmd/holdfast/child/guard", "TestAliveWithoutItsFirstThread"},
 	{Mutant{ID: "run-stop-undone", Bug: "a command that was stopped for long is continued twice, which undoes a stop in between",
 		Edits: []Edit{
-			{"cmd/holdfast/child/run_unix.go", `case !inTime || !j.timely:`, `case !inTime && false:`},
+			{"cmd/holdfast/child/suspend_unix.go", `case !inTime || !j.timely:`, `case !inTime && false:`},
 		}}, "cmd/holdfast/child", "TestStoppedForLong"},
 	{Mutant{ID: "run-stop-forgotten", Bug: "a stop between the grant and the start of the command is forgotten",
 		Edits: []Edit{
@@ -101,6 +101,10 @@ var regressions = []Regression{
 			{"cmd/holdfast/child/stops_unix.go", `case s.forgot != forgot, (s.held > 0 || !paused) && s.tries < stopTries:`,
 				`case s.forgot != forgot, !paused && s.tries < stopTries:`},
 		}}, "cmd/holdfast/child", "TestStopDuringTheRequest"},
+	{Mutant{ID: "run-stop-after-it-goes-on", Bug: "holdfast stops although its command has been continued meanwhile",
+		Edits: []Edit{
+			{"cmd/holdfast/child/suspend_unix.go", `	case j.news():`, `	case false:`},
+		}}, "cmd/holdfast/child", "TestContinuedBeforeItsStopIsSeen"},
 	{Mutant{ID: "redis-astray-late", Bug: "a late answer about an earlier subscription ends the one in its place",
 		Edits: []Edit{
 			{"redislock/goredisconn/subscribe.go", `if s.stopped || s.asked != s.changes || !s.stands && time.Since(s.opened) < 2*silence {`, `if s.stopped {`},

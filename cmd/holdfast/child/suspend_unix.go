@@ -1,0 +1,199 @@
+//go:build unix
+
+package child
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
+)
+
+const (
+	stopTime   = 100 * time.Millisecond // see notStopped
+	askedLimit = 5 * time.Second        // from a SIGTSTP until the command has stopped by it
+	pauseTries = 20                     // at most, to pause the store before a stop
+)
+
+// suspension is the stop of this process that follows a stop of the command. The goroutine of Run goes
+// on receiving signals and statuses meanwhile: they may show that the stop is not meant any more.
+type suspension struct {
+	held  bool      // the command was stopped by STOP, which only a CONT from outside may undo
+	asked time.Time // when this process was asked to stop, until it has stopped
+
+	halt    stopper          // the stop, until it acts
+	group   bool             // it is for the group of this process, too
+	settle  <-chan time.Time // set with halt: see noNews
+	pausing <-chan paused    // set while the store is being paused
+	tries   int              // how often that has failed
+
+	resume <-chan time.Time // set while this process is stopping
+	undo   func()           // catches SIGTSTP again; set with resume
+	due    time.Duration    // when settle or resume fires
+	timely bool             // it has been in time once
+	order  order
+}
+
+// paused is the result of Pause.begin.
+type paused struct {
+	resume func()
+	done   bool
+}
+
+// stopped handles a stop of the command. A shell with job control waits for this process, and must
+// see it stop as well. Without a terminal nobody would continue this process, so it stops only if
+// it was asked to.
+func (j *job) stopped(by syscall.Signal) {
+	switch {
+	case j.ending: // the command must end, not stop
+		j.signal(syscall.SIGCONT)
+	case (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && j.term.lend(j.pid):
+		j.signal(syscall.SIGCONT) // the command needed the terminal, and now has it
+	case j.term != nil || j.wasAsked():
+		j.suspend()
+	}
+}
+
+// wasAsked reports whether somebody sent this process a SIGTSTP by which the command may have stopped
+// now. A command may ignore it, and a debugger may stop that command much later.
+func (j *job) wasAsked() bool { return !j.asked.IsZero() && time.Since(j.asked) < askedLimit }
+
+// suspend begins to stop this process until it is continued, and with it its group if the command has
+// stopped by itself or by a key of the terminal: a script in that group waits for this process, and the
+// shell above waits for the script. A stop that somebody sent to this process is for it alone; a terminal
+// has sent it to the others, too.
+func (j *job) suspend() {
+	group := !j.wasAsked()
+	j.asked = time.Time{}
+	if j.resume != nil || j.halt != nil {
+		return
+	}
+	j.term.reclaim(j.pid)
+	j.halt, j.group, j.tries = pend(), group, 0
+	j.settleAgain()
+}
+
+// setSettle sets settle and due.
+func (j *job) setSettle() {
+	j.due, j.settle = guard.Now()+settled/2, time.After(settled/2)
+}
+
+// settleAgain sets settle for a stop that has to settle from the beginning.
+func (j *job) settleAgain() {
+	j.timely = false
+	j.setSettle()
+}
+
+// noNews is called when settle fires: no event shows that no SIGCONT is on its way. This process goes
+// on with its stop if settle has been in time twice. A machine that stood still may have news that no
+// goroutine could receive.
+func (j *job) noNews() {
+	inTime := guard.Now()-j.due < settled/4
+	switch {
+	case j.news():
+	case !inTime || !j.timely || j.pausing != nil:
+		j.timely = inTime
+		j.setSettle()
+	default:
+		done := make(chan paused, 1)
+		j.settle, j.pausing = nil, done
+		go func() {
+			resume, ok := j.Pause.begin()
+			done <- paused{resume, ok || j.Pause == nil}
+		}()
+	}
+}
+
+// news reports whether something happened after the stop began. It handles a new state of the command,
+// and leaves signals to Run. If the stop is still meant, it settles again.
+func (j *job) news() (found bool) {
+	select {
+	case ws := <-j.statuses:
+		j.changed(ws)
+		found = true
+	default:
+		found = len(j.Signals) > 0
+	}
+	if found && j.halt != nil {
+		j.settleAgain()
+	}
+	return found
+}
+
+// storePaused stops this process. If the stop does not act, because nobody could continue this process,
+// the command must not stay stopped either: see notStopped.
+func (j *job) storePaused(p paused) {
+	defer p.resume()
+	j.pausing = nil
+	if j.halt == nil || j.settle != nil || j.news() { // it was another stop, or may not be meant any more
+		return
+	}
+	if j.tries++; !p.done && j.tries < pauseTries {
+		j.settleAgain()
+		return
+	}
+	halt := j.halt
+	j.halt, j.timely = nil, false
+	j.undo = halt.act(j.group)
+	j.setResume()
+}
+
+// dropStop drops a stop that has not acted, and reports whether there was one.
+func (j *job) dropStop() bool {
+	if j.halt == nil {
+		return false
+	}
+	j.halt.drop()
+	j.halt, j.settle = nil, nil
+	return true
+}
+
+// endStop drops a stop that has not acted, and makes this process catch SIGTSTP again after one that has.
+func (j *job) endStop() {
+	j.dropStop()
+	if j.resume != nil {
+		j.undo()
+		j.undo, j.resume = nil, nil
+	}
+}
+
+// over ends the stop when Run returns.
+func (j *job) over() {
+	j.endStop()
+	if j.pausing != nil {
+		go func() { (<-j.pausing).resume() }()
+	}
+}
+
+// setResume sets resume and due.
+func (j *job) setResume() {
+	j.due, j.resume = guard.Now()+stopTime, time.After(stopTime)
+}
+
+// notStopped is called when resume fires. If it fires late, this process was stopped and has just
+// been continued: SIGCONT is on its way, and goOn must not be called before. A key may stop the command
+// between two calls, and the second one would undo that. So this process goes on by itself only after
+// resume has been in time twice.
+func (j *job) notStopped() {
+	inTime := guard.Now()-j.due < stopTime/2
+	switch {
+	case !inTime || !j.timely:
+		j.timely = inTime
+		j.setResume()
+	case j.held:
+		j.endStop()
+	default:
+		j.goOn()
+	}
+}
+
+// goOn continues the command after this process has been continued.
+func (j *job) goOn() {
+	j.endStop()
+	if j.watch(); j.ending {
+		return
+	}
+	j.term.lend(j.pid)
+	j.signal(syscall.SIGCONT)
+	j.halted, j.asked = false, time.Time{}
+}
