@@ -181,7 +181,7 @@ func TestPostgres(t *testing.T) {
 		b.file("polled")
 		waiter := b.start("run", "--also", "q", "p", "--", "true")
 		messages := func() string { return slow.ReplaceAllString(waiter.err.String(), "") }
-		b.until("two messages", func() bool { return strings.Count(messages(), "\n") == 2 })
+		b.until("two messages", func() bool { return strings.Count(messages(), "\n") >= 2 })
 		said := regexp.MustCompile(
 			`^holdfast: waiters ask the store every 5 to 50 ms because it cannot wake them: .*listen= in the URL.*\nwaiting for p: 0 ahead .*\n$`)
 		if !said.MatchString(messages()) {
