@@ -5,18 +5,31 @@ import "context"
 // Asker is an optional interface of a Conn. It sends commands other than scripts, such as INFO or
 // CONFIG GET. The Conns of packages rueidisconn and goredisconn are Askers.
 type Asker interface {
-	// Ask sends one command, word by word, to every server that the Conn leads to. It returns the
-	// answers in the order of Server: one for a single server, or for a primary behind sentinels.
-	// For a Cluster it returns one for each server that the client knows, primaries and replicas. The
-	// command must have one answer and must not change the state of a connection.
+	// AskAll sends commands, each word by word, in one pipeline to each of servers. If servers is nil,
+	// it sends them to every server that the Conn leads to: one for a single server, or for a primary
+	// behind sentinels. For a Cluster it is each server that the client knows, primaries and replicas.
+	// The servers are asked at the same time. Each command must have one answer and must not change
+	// the state of a connection. Without commands AskAll finds the servers and sends nothing.
 	//
-	// Ask returns when ctx ends. Errors: those of Conn.Run, for each server.
+	// It returns the answers in the order of Server, and leaves out those of servers to which the Conn
+	// does not lead. If there is no server to ask, it returns one Answers with no Server, and an error in
+	// each Result. AskAll returns when ctx ends. Errors: those of Conn.Run, for each server.
+	AskAll(ctx context.Context, servers []string, commands ...[]string) []Answers
+
+	// Ask is AskAll for one command to every server. Most callers have one question.
 	Ask(ctx context.Context, words ...string) []Answer
 }
 
-// Answer is the answer of one server. A map in Value is a list of keys and values in turn.
+// Answers are the answers of one server, in the order of the commands. A map in a Value is a list of
+// keys and values in turn.
+type Answers struct {
+	Server  string // host:port, or the path of a socket
+	Results []Result
+}
+
+// Answer is the answer of one server to one command: see Answers.
 type Answer struct {
-	Server string // host:port, or the path of a socket
+	Server string
 	Value  Value
 	Err    error
 }

@@ -25,7 +25,6 @@ type node struct {
 	denied error // why settings are missing
 	alone  bool  // the Conn leads to no other server
 	many   bool  // the Conn leads to a Cluster
-	left   bool  // the Conn did not ask the server for a setting: it leads to others now
 	wait   int   // replicas that have to confirm grants
 }
 
@@ -50,44 +49,52 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 			Do:    "examine the server through a Conn that is an Asker, such as those of packages rueidisconn and goredisconn"})
 		return f.List, b.tryScripts(ctx, &f)
 	}
-	nodes, err := b.interview(ctx, asker, &f)
+	s := &survey{asking: asker}
+	nodes, err := b.interview(ctx, s)
 	if err != nil {
-		return f.List, err
+		return nil, err
 	}
-	first, err := looks(ctx, asker)
+	err = b.examine(ctx, s, nodes, ttl, &f)
+	s.report(ctx, &f)
+	return f.List, err
+}
+
+// examine makes all checks but those of the servers' reach.
+func (b *Backend) examine(ctx context.Context, s *survey, nodes []*node, ttl time.Duration, f *doctor.Findings) error {
+	first, err := looks(ctx, s)
 	if err != nil {
-		return f.List, err
+		return err
 	}
 	for _, n := range nodes {
 		f.Server = n.server
-		if err := n.judge(&f); err != nil {
-			return f.List, err
+		if err := n.judge(f); err != nil {
+			return err
 		}
 	}
 	f.Server = ""
-	b.lookForMoves(ctx, asker, &f)
-	b.lookAtUsers(ctx, asker, &f)
-	lookForFlushes(ctx, asker, &f)
-	if err := b.tryScripts(ctx, &f); err != nil {
-		return f.List, err
+	b.lookForMoves(ctx, s, f)
+	b.lookAtUsers(ctx, s, f)
+	lookForFlushes(ctx, s, f)
+	if err := b.tryScripts(ctx, f); err != nil {
+		return err
 	}
-	if err := b.lookForDamage(ctx, &f); err != nil {
-		return f.List, err
+	if err := b.lookForDamage(ctx, s, f); err != nil {
+		return err
 	}
-	slowest, err := doctor.Slowest(ctx, 10, func(ctx context.Context) error { return failure(asker.Ask(ctx, "PING")) })
+	slowest, err := doctor.Slowest(ctx, 10, func(ctx context.Context) error { return failure(s.Ask(ctx, "PING")) })
 	if err != nil {
-		return f.List, err
+		return err
 	}
 	f.Latency("redis.latency", slowest, 10, ttl)
-	if err := b.tryWakeups(ctx, asker, &f); err != nil {
-		return f.List, err
+	if err := b.tryWakeups(ctx, s, f); err != nil {
+		return err
 	}
 	for _, l := range first {
 		l.Await(ctx)
 	}
-	second, err := looks(ctx, asker)
+	second, err := looks(ctx, s)
 	if err != nil {
-		return f.List, err
+		return err
 	}
 	for _, server := range slices.Sorted(maps.Keys(first)) {
 		if later, ok := second[server]; ok {
@@ -95,11 +102,11 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 			f.Clock("redis.clock", first[server], later, ttl)
 		}
 	}
-	return f.List, nil
+	return nil
 }
 
 // asker returns the Asker of b, if its Conn is one.
-func (b *Backend) asker() (Asker, bool) {
+func (b *Backend) asker() (asking, bool) {
 	conn := b.conn.Conn
 	if g, ok := conn.(*gate); ok {
 		conn = g.Conn
@@ -108,14 +115,14 @@ func (b *Backend) asker() (Asker, bool) {
 	return asking{a}, ok
 }
 
-// failure returns the first error among answers if all of them are errors. If only some servers do
-// not answer, that is a finding.
+// failure returns an error of answers if all of them are errors: the first, if it is not that another
+// server has the key. If only some servers do not answer, that is a finding.
 func failure(all []Answer) (err error) {
 	for _, a := range all {
 		if a.Err == nil {
 			return nil
 		}
-		if err == nil {
+		if err == nil || unstable(err) {
 			err = a.Err
 		}
 	}
@@ -125,79 +132,37 @@ func failure(all []Answer) (err error) {
 // refused reports whether the server answered that it will not do what was asked.
 func refused(err error) bool { return errors.Is(err, driver.ErrRefused) }
 
-// interview asks every server about itself. The client of a Cluster may find other servers meanwhile: a
-// server may not list all replicas yet, or a failover is under way. Then all are asked again, and
-// servers that are not found each time are left out.
-func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings) (nodes []*node, err error) {
-	left := func(n *node) bool { return n.left }
-	for range 3 {
-		f.List = nil
-		nodes, err = b.interviewOnce(ctx, asker, f)
-		if err != nil || !slices.ContainsFunc(nodes, left) {
-			break
-		}
+// interview asks every server about itself. All questions are one exchange, which a server answers as a
+// whole or not at all.
+func (b *Backend) interview(ctx context.Context, s *survey) (nodes []*node, err error) {
+	commands := [][]string{{"INFO"}}
+	for _, name := range settings {
+		commands = append(commands, []string{"CONFIG", "GET", name})
 	}
-	if nodes = slices.DeleteFunc(nodes, left); err == nil && len(nodes) == 0 {
-		err = fmt.Errorf("%w: the client found other servers each time; try again", driver.ErrUnavailable)
-	}
-	return nodes, err
-}
-
-func (b *Backend) interviewOnce(ctx context.Context, asker Asker, f *doctor.Findings) ([]*node, error) {
-	var nodes []*node
-	by := map[string]*node{}
-	var last error
-	answers := asker.Ask(ctx, "INFO")
-	for _, a := range answers {
-		n := &node{server: a.Server, config: map[string]string{}, alone: len(answers) == 1, many: b.cluster,
-			wait: b.waitReplicas}
-		switch {
-		case a.Err == nil:
-			n.info = fields(a.Value.Text)
-		case refused(a.Err):
-			n.why = a.Err
-		default:
-			last = a.Err
-			f.Add(driver.Finding{Code: "redis.reach", Severity: driver.Slows, Server: a.Server,
-				Found: fmt.Sprintf("no answer: %v", a.Err),
-				Why:   "locks that this server keeps can neither be taken nor renewed",
-				Do:    "start it, or see why it cannot be reached from here"})
+	for _, a := range s.askAll(ctx, commands...) {
+		info := a.Results[0]
+		if lost := slices.IndexFunc(a.Results, func(r Result) bool { return unheard(r.Err) }); lost >= 0 {
+			err = a.Results[lost].Err
 			continue
 		}
-		nodes, by[a.Server] = append(nodes, n), n
-	}
-	if len(nodes) == 0 {
-		f.List = nil // the error is enough
-		return nil, last
-	}
-	for _, name := range settings {
-		answered := false
-		all := asker.Ask(ctx, "CONFIG", "GET", name)
-		for _, n := range nodes {
-			n.left = n.left || !slices.ContainsFunc(all, func(a Answer) bool { return a.Server == n.server })
+		n := &node{server: a.Server, config: map[string]string{}, alone: len(s.servers) == 1, many: b.cluster,
+			wait: b.waitReplicas, why: info.Err}
+		if info.Err == nil {
+			n.info = fields(info.Value.Text)
 		}
-		for _, a := range all {
-			n := by[a.Server]
-			switch {
-			case n == nil && a.Server == "" && a.Err != nil: // none was asked
-				return nodes, a.Err
-			case n == nil:
-			case a.Err == nil && len(a.Value.List) == 2: // unknown names have no value
-				n.config[name] = a.Value.List[1].Text
-				answered = true
-			case a.Err == nil:
-				answered = true
-			case refused(a.Err):
-				n.denied = a.Err
-			default:
-				return nodes, a.Err
+		for i, r := range a.Results[1:] {
+			if r.Err != nil {
+				n.denied = r.Err
+			} else if len(r.Value.List) == 2 { // unknown names have no value
+				n.config[settings[i]] = r.Value.List[1].Text
 			}
 		}
-		if !answered { // the other names will get no answer either
-			break
-		}
+		nodes = append(nodes, n)
 	}
-	return nodes, nil
+	if len(nodes) > 0 {
+		err = nil // survey.report mentions the others
+	}
+	return nodes, err
 }
 
 // fields parses the answer to INFO.
@@ -212,10 +177,10 @@ func fields(text string) map[string]string {
 }
 
 // looks reads the clock of every server.
-func looks(ctx context.Context, asker Asker) (map[string]doctor.Look, error) {
+func looks(ctx context.Context, s *survey) (map[string]doctor.Look, error) {
 	var answers []Answer
 	l, err := doctor.LookAt(ctx, func(ctx context.Context) (int64, error) {
-		answers = asker.Ask(ctx, "TIME")
+		answers = s.Ask(ctx, "TIME")
 		return 0, failure(answers)
 	})
 	all := map[string]doctor.Look{}
@@ -234,14 +199,21 @@ func looks(ctx context.Context, asker Asker) (map[string]doctor.Look, error) {
 
 // tryScripts runs a script that changes nothing.
 func (b *Backend) tryScripts(ctx context.Context, f *doctor.Findings) error {
-	_, err := b.Inspect(ctx, "holdfast doctor")
+	const code = "redis.scripts"
+	bounded, cancel := b.forOne(ctx)
+	defer cancel()
+	_, err := b.Inspect(bounded, "holdfast doctor")
 	if b.cluster && unstable(err) {
 		return nil // its slot is moving, which is a finding of its own
+	}
+	if b.oneSilent(ctx, err) {
+		f.Add(notTried(code, "whether scripts run could not be tried", err))
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("running a script: %w", err)
 	}
-	f.Fine("redis.scripts", "scripts run, by EVALSHA and EVAL")
+	f.Fine(code, "scripts run, by EVALSHA and EVAL")
 	return nil
 }
 
@@ -260,7 +232,7 @@ func untried(doing string, err error) driver.Finding {
 const messageLimit = 3 * time.Second
 
 // tryWakeups sends itself a message, on a channel like those of sessions.
-func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Findings) error {
+func (b *Backend) tryWakeups(ctx context.Context, s *survey, f *doctor.Findings) error {
 	const code = wakeupsCode
 	received := make(chan struct{}, 1)
 	receive := func(string) {
@@ -276,7 +248,17 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 		channel, publish, count, subscribe = strings.Clone(c.strs[0]), "SPUBLISH", "SHARDNUMSUB", b.conn.SubscribeShard
 		c.free()
 	}
-	stop, err := subscribe(ctx, channel, receive, func() {})
+	// failed reports an error, or returns it if nothing else can be examined.
+	failed := func(doing string, err error) error {
+		if !b.oneSilent(ctx, err) {
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+		f.Add(notTried(code, "whether waiters can be woken could not be tried: "+doing, err))
+		return nil
+	}
+	bounded, cancel := b.forOne(ctx)
+	defer cancel()
+	stop, err := subscribe(bounded, channel, receive, func() {})
 	if NoShards(err) {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
 			Found: "the servers have no sharded channels, which came with Redis 7",
@@ -285,15 +267,15 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("subscribing: %w", err)
+		return failed("subscribing", err)
 	}
 	defer stop()
-	counts := asker.Ask(ctx, "PUBSUB", count, channel)
+	counts := s.Ask(ctx, "PUBSUB", count, channel)
 	if err := failure(counts); refused(err) {
 		f.Add(untried("counting subscribers", err))
 		return nil
 	} else if err != nil {
-		return fmt.Errorf("counting subscribers: %w", err)
+		return failed("counting subscribers", err)
 	}
 	var counted int64
 	for _, a := range counts {
@@ -302,11 +284,11 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 		}
 	}
 	// In a Cluster all servers but one redirect the command to that one.
-	if err := failure(asker.Ask(ctx, publish, channel, "0")); refused(err) {
+	if err := failure(s.Ask(ctx, publish, channel, "0")); refused(err) {
 		f.Add(untried("publishing", err))
 		return nil
 	} else if err != nil {
-		return fmt.Errorf("publishing: %w", err)
+		return failed("publishing", err)
 	}
 	limit := time.NewTimer(messageLimit)
 	defer limit.Stop()

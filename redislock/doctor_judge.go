@@ -11,6 +11,12 @@ import (
 
 // judge reports what a server's settings mean. An error means that no lock can be taken there.
 func (n *node) judge(f *doctor.Findings) error {
+	if n.info["loading"] == "1" && !n.alone {
+		f.Add(driver.Finding{Code: reachCode, Severity: driver.Slows, Found: "the server is loading its data",
+			Why: "until it has done that, locks that it keeps can neither be taken nor renewed",
+			Do:  "run the examination again when it has loaded them"})
+		return nil
+	}
 	if n.info["loading"] == "1" {
 		return fmt.Errorf("%w: %s is loading its data", driver.ErrUnavailable, n.server)
 	}

@@ -6,20 +6,39 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/doctor"
 )
 
 // lookForDamage lists names, up to a limit, and reports records that cannot be read.
-func (b *Backend) lookForDamage(ctx context.Context, f *doctor.Findings) error {
+func (b *Backend) lookForDamage(ctx context.Context, s *survey, f *doctor.Findings) error {
 	const code, most = "redis.records", 1000
 	const why = "calls for such a name fail with ErrDamaged until it is removed; no other name is harmed"
 	do := "find out what else writes keys with this prefix; delete the name's keys when no program relies on the lock"
 	if b.format != nil {
 		do += "; a key with the name itself may be another program's data: then give the lock another name"
 	}
-	records, err := b.List(ctx, "", "", most)
+	run, silence := b.conn.RunAll, error(nil)
+	if b.cluster {
+		run = func(ctx context.Context, calls []Call) []Result {
+			all := b.runApart(ctx, calls, len(s.silent) > 0)
+			for i := range all {
+				if b.oneSilent(ctx, all[i].Err) {
+					silence, all[i].Err = all[i].Err, errLeftOut
+				}
+			}
+			return all
+		}
+	}
+	records, err := b.list(ctx, run, "", "", most)
+	if b.oneSilent(ctx, err) {
+		silence = err
+	}
+	if silence != nil {
+		f.Add(notTried(code, "whether all records can be read could not be found out", silence))
+	}
 	if errors.Is(err, driver.ErrDamaged) {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: err.Error(), Why: "names cannot be listed", Do: do})
 		return nil
@@ -46,12 +65,32 @@ func (b *Backend) lookForDamage(ctx context.Context, f *doctor.Findings) error {
 	return nil
 }
 
+// runApart is RunAll for servers some of which are silent. Each call is an exchange of its own: in one for all,
+// a client may wait for the silent servers until the answers of the others are of no use any more.
+func (b *Backend) runApart(ctx context.Context, calls []Call, silent bool) []Result {
+	if !silent {
+		return b.conn.RunAll(ctx, calls)
+	}
+	ctx, cancel := b.forOne(ctx)
+	defer cancel()
+	all := make([]Result, len(calls))
+	var asked sync.WaitGroup
+	for i := range calls {
+		asked.Go(func() { all[i] = b.conn.RunAll(ctx, calls[i:i+1])[0] })
+	}
+	asked.Wait()
+	return all
+}
+
 // lookForFlushes reports how often somebody has removed all keys, and all locks with them, since the
 // server began to count. When that was, the server does not say.
-func lookForFlushes(ctx context.Context, asker Asker, f *doctor.Findings) {
+func lookForFlushes(ctx context.Context, s *survey, f *doctor.Findings) {
 	const code = "redis.flushes"
-	for _, a := range asker.Ask(ctx, "INFO", "commandstats") {
+	for _, a := range s.Ask(ctx, "INFO", "commandstats") {
 		f.Server = a.Server
+		if s.silent[a.Server] != nil {
+			continue
+		}
 		if a.Err != nil {
 			f.Add(driver.Finding{Code: code, Severity: driver.Unclear,
 				Found: fmt.Sprintf("whether somebody has removed all keys could not be found out: %v", a.Err),

@@ -13,7 +13,7 @@ import (
 
 // lookForMoves reports slots with locks that are moving to another server of a Cluster, or that an
 // abandoned move left in between.
-func (b *Backend) lookForMoves(ctx context.Context, asker Asker, f *doctor.Findings) {
+func (b *Backend) lookForMoves(ctx context.Context, s *survey, f *doctor.Findings) {
 	const code = "redis.slots"
 	if !b.cluster {
 		return
@@ -23,7 +23,7 @@ func (b *Backend) lookForMoves(ctx context.Context, asker Asker, f *doctor.Findi
 		ours[slotOf(string(digits[shard>>4])+string(digits[shard&15]))] = true
 	}
 	asked, moving := false, false
-	for _, a := range asker.Ask(ctx, "CLUSTER", "NODES") {
+	for _, a := range s.Ask(ctx, "CLUSTER", "NODES") {
 		switch {
 		case refused(a.Err):
 			f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Server: a.Server,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +30,7 @@ type users struct {
 	denied error
 	me     string
 	names  []string
+	on     map[string]bool     // the users that are on
 	open   bool                // the user default is on and needs no password
 	who    map[string][]string // the users that have a right
 }
@@ -52,7 +54,7 @@ const (
 
 // lookAtUsers finds two kinds of users: those that could forge a grant for a waiter although they may
 // take no locks, and those that could redirect clients to another server.
-func (b *Backend) lookAtUsers(ctx context.Context, asker Asker, f *doctor.Findings) {
+func (b *Backend) lookAtUsers(ctx context.Context, s *survey, f *doctor.Findings) {
 	session, key := "s:doctor", b.prefix+"doctor"
 	channel, publish, subscribe := b.prefix+session, "PUBLISH", "SUBSCRIBE"
 	if b.cluster {
@@ -62,12 +64,12 @@ func (b *Backend) lookAtUsers(ctx context.Context, asker Asker, f *doctor.Findin
 		publish, subscribe = "SPUBLISH", "SSUBSCRIBE"
 	}
 	watched := map[string]bool{}
-	for _, a := range asker.Ask(ctx, "PUBSUB", "NUMSUB", hello) {
+	for _, a := range s.Ask(ctx, "PUBSUB", "NUMSUB", hello) {
 		if a.Err == nil && len(a.Value.List) == 2 && a.Value.List[1].Int > 0 {
 			watched[a.Server] = true
 		}
 	}
-	for _, u := range usersOf(ctx, asker,
+	for _, u := range usersOf(ctx, s,
 		right{mayPublish, nil, [][]string{{publish, channel, "0"}}},
 		right{mayKnow, []string{mayPublish}, [][]string{{subscribe, channel}, {"PSUBSCRIBE", channel}, {"MONITOR"},
 			{"GET", key}, {"HGET", key, "x"}, {"HGETALL", key}, {"ZRANGE", key, "0", "0"}, {"DUMP", key}}},
@@ -75,6 +77,9 @@ func (b *Backend) lookAtUsers(ctx context.Context, asker Asker, f *doctor.Findin
 		right{mayPose, nil, [][]string{{"PUBLISH", hello, "x"}}},
 		right{mayLead, []string{mayPose}, [][]string{{"SLAVEOF", "NO", "ONE"}}},
 	) {
+		if s.silent[u.server] != nil {
+			continue
+		}
 		f.Server = u.server
 		u.judge(f)
 		if watched[u.server] {
@@ -82,14 +87,11 @@ func (b *Backend) lookAtUsers(ctx context.Context, asker Asker, f *doctor.Findin
 		}
 	}
 	f.Server = ""
-	lookAtSentinels(ctx, asker, len(watched) > 0, f)
+	lookAtSentinels(ctx, s.Asker, len(watched) > 0, f)
 }
 
 // lookAtSentinels is lookAtUsers for the sentinels themselves.
 func lookAtSentinels(ctx context.Context, asker Asker, watched bool, f *doctor.Findings) {
-	if a, ok := asker.(asking); ok {
-		asker = a.Asker
-	}
 	s, ok := asker.(SentinelAsker)
 	var sentinels Asker
 	if ok {
@@ -107,7 +109,7 @@ func lookAtSentinels(ctx context.Context, asker Asker, watched bool, f *doctor.F
 		}
 		return
 	}
-	for _, u := range usersOf(ctx, asking{sentinels},
+	for _, u := range usersOf(ctx, &survey{asking: asking{sentinels}},
 		right{mayPose, nil, [][]string{{"PUBLISH", hello, "x"}}},
 		right{mayLead, []string{mayPose}, [][]string{{"SENTINEL", "IS-MASTER-DOWN-BY-ADDR", "127.0.0.1", "1", "0", "*"}}},
 	) {
@@ -117,81 +119,81 @@ func lookAtSentinels(ctx context.Context, asker Asker, watched bool, f *doctor.F
 	f.Server = ""
 }
 
-// usersOf asks every server for its users, and which of them have which rights.
-func usersOf(ctx context.Context, asker Asker, rights ...right) (all []*users) {
+// usersOf asks every server for its users, and which of them have which rights. rights come after those
+// that they depend on.
+func usersOf(ctx context.Context, s *survey, rights ...right) (all []*users) {
 	const most = 200
 	by := map[string]*users{}
-	for _, a := range asker.Ask(ctx, "ACL", "WHOAMI") {
-		u := &users{server: a.Server, denied: a.Err, me: a.Value.Text, who: map[string][]string{}}
+	known := map[string]bool{}
+	for _, a := range s.askAll(ctx, []string{"ACL", "WHOAMI"}, []string{"ACL", "USERS"}) {
+		me, list := a.Results[0], a.Results[1]
+		u := &users{server: a.Server, denied: cmp.Or(me.Err, list.Err), me: me.Value.Text, on: map[string]bool{},
+			who: map[string][]string{}}
 		all, by[a.Server] = append(all, u), u
-	}
-	// each asks all servers, and passes on the answers of those that have refused nothing so far.
-	// It leaves out servers that the client does not lead to any more.
-	each := func(f func(*users, Answer), words ...string) {
-		asked := map[*users]bool{}
-		for _, a := range asker.Ask(ctx, words...) {
-			u := by[a.Server]
-			if asked[u] = true; u != nil && u.denied == nil {
-				f(u, a)
-			} else if u == nil && a.Server == "" && a.Err != nil { // none was asked
-				for _, u := range all {
-					u.denied, asked[u] = cmp.Or(u.denied, a.Err), true
-				}
-			}
+		if len(list.Value.List) > most {
+			u.denied = fmt.Errorf("there are %d users, and no more than %d are looked at", len(list.Value.List), most)
+			continue
 		}
-		all = slices.DeleteFunc(all, func(u *users) bool { return u.denied == nil && !asked[u] })
-	}
-	names := map[string]bool{}
-	each(func(u *users, a Answer) {
-		if u.denied = a.Err; len(a.Value.List) > most {
-			u.denied = fmt.Errorf("there are %d users, and no more than %d are looked at", len(a.Value.List), most)
-			return
-		}
-		for _, v := range a.Value.List {
-			names[v.Text] = true
+		for _, v := range list.Value.List {
+			known[v.Text] = true
 			u.names = append(u.names, v.Text)
 		}
-	}, "ACL", "USERS")
-	for name := range names {
-		on := map[*users]bool{}
-		each(func(u *users, a Answer) {
-			if !slices.Contains(u.names, name) {
-				return
-			}
-			if u.denied = a.Err; a.Err != nil {
-				return
-			}
-			flags := flagsOf(a.Value)
-			on[u] = slices.Contains(flags, "on")
-			u.open = u.open || name == "default" && on[u] && slices.Contains(flags, "nopass")
-		}, "ACL", "GETUSER", name)
-		for _, right := range rights {
-			for _, words := range right.commands {
-				wanted := func(u *users) bool {
-					has := func(right string) bool { return slices.Contains(u.who[right], name) }
-					return on[u] && u.denied == nil && !has(right.name) &&
-						(right.after == nil || slices.ContainsFunc(right.after, has))
+	}
+	// each asks about users: question i is about the user about[i]. It passes on the answers of servers
+	// that have refused nothing so far.
+	each := func(about []string, commands [][]string, f func(*users, string, Result)) {
+		if len(commands) == 0 {
+			return
+		}
+		for _, a := range s.askAll(ctx, commands...) {
+			for i, r := range a.Results {
+				if u := by[a.Server]; u != nil && u.denied == nil {
+					f(u, about[i], r)
 				}
-				if !slices.ContainsFunc(all, wanted) {
-					break
-				}
-				each(func(u *users, a Answer) {
-					switch {
-					case !wanted(u):
-					case a.Err != nil && strings.Contains(a.Err.Error(), "ommand '"): // the server has no such command
-					case a.Err != nil:
-						u.denied = a.Err
-					case a.Value.Text == "OK":
-						u.who[right.name] = append(u.who[right.name], name)
-					}
-				}, append([]string{"ACL", "DRYRUN", name}, words...)...)
 			}
 		}
 	}
-	for _, u := range all {
-		for _, names := range u.who {
-			slices.Sort(names)
+	names := slices.Sorted(maps.Keys(known))
+	var commands [][]string
+	for _, name := range names {
+		commands = append(commands, []string{"ACL", "GETUSER", name})
+	}
+	each(names, commands, func(u *users, name string, r Result) {
+		if !slices.Contains(u.names, name) {
+			return
 		}
+		u.denied = r.Err
+		flags := flagsOf(r.Value)
+		u.on[name] = slices.Contains(flags, "on")
+		u.open = u.open || name == "default" && u.on[name] && slices.Contains(flags, "nopass")
+	})
+	for _, right := range rights {
+		has := func(u *users, name, right string) bool { return slices.Contains(u.who[right], name) }
+		wanted := func(u *users, name string) bool {
+			return u.denied == nil && u.on[name] && !has(u, name, right.name) && (right.after == nil ||
+				slices.ContainsFunc(right.after, func(right string) bool { return has(u, name, right) }))
+		}
+		var about []string
+		var commands [][]string
+		for _, name := range names {
+			if !slices.ContainsFunc(all, func(u *users) bool { return wanted(u, name) }) {
+				continue
+			}
+			for _, words := range right.commands {
+				about = append(about, name)
+				commands = append(commands, append([]string{"ACL", "DRYRUN", name}, words...))
+			}
+		}
+		each(about, commands, func(u *users, name string, r Result) {
+			switch {
+			case !wanted(u, name):
+			case r.Err != nil && strings.Contains(r.Err.Error(), "ommand '"): // the server has no such command
+			case r.Err != nil:
+				u.denied = r.Err
+			case r.Value.Text == "OK":
+				u.who[right.name] = append(u.who[right.name], name)
+			}
+		})
 	}
 	return all
 }

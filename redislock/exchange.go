@@ -273,17 +273,33 @@ func subscribe(ctx context.Context, by func() (func(), error)) (func(), error) {
 	return r.stop, callers(ctx, r.err)
 }
 
-// asking is an Asker whose Ask returns when its context ends.
+// asking is an Asker whose methods return when their context ends.
 type asking struct{ Asker }
 
 // Ask implements Asker.Ask.
 func (a asking) Ask(ctx context.Context, words ...string) []Answer {
-	all, ok := obey(ctx, func() []Answer { return a.Asker.Ask(ctx, words...) }, nil)
+	return first(a.AskAll(ctx, nil, words))
+}
+
+// AskAll implements Asker.AskAll.
+func (a asking) AskAll(ctx context.Context, servers []string, commands ...[]string) []Answers {
+	all, ok := obey(ctx, func() []Answers { return a.Asker.AskAll(ctx, servers, commands...) }, nil)
 	if !ok {
-		return []Answer{{Err: noAnswer(ctx)}}
+		return []Answers{{Results: failed(len(commands), noAnswer(ctx))}}
 	}
-	for i := range all {
-		all[i].Err = callers(ctx, all[i].Err)
+	for _, one := range all {
+		for i := range one.Results {
+			one.Results[i].Err = callers(ctx, one.Results[i].Err)
+		}
 	}
 	return all
+}
+
+// first returns the answers to the first command.
+func first(all []Answers) []Answer {
+	answers := make([]Answer, len(all))
+	for i, a := range all {
+		answers[i] = Answer{a.Server, a.Results[0].Value, a.Results[0].Err}
+	}
+	return answers
 }

@@ -55,6 +55,15 @@ func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
 // List implements driver.Backend. It reads the next names from the index of every shard, and
 // continues while many of them are no longer in use.
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+	return b.list(ctx, b.conn.RunAll, prefix, after, limit)
+}
+
+// errLeftOut is the result of a call whose names a listing leaves out.
+var errLeftOut = errors.New("left out")
+
+// list is List with another way to run scripts than RunAll. With a Format, only records are read by run.
+func (b *Backend) list(ctx context.Context, run func(context.Context, []Call) []Result, prefix, after string,
+	limit int) ([]driver.Record, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -62,11 +71,11 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	for limit > len(records) {
 		// The index keeps unused names for a while, so List asks for more than the limit.
 		want := min(limit-len(records)+16, 512)
-		names, err := b.page(ctx, prefix, after, want)
+		names, err := b.page(ctx, run, prefix, after, want)
 		if err != nil {
 			return nil, err
 		}
-		found, err := b.inspectAll(ctx, names)
+		found, err := b.inspectAll(ctx, run, names)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +93,8 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 }
 
 // page returns the next want names of the index.
-func (b *Backend) page(ctx context.Context, prefix, after string, want int) ([]string, error) {
+func (b *Backend) page(ctx context.Context, run func(context.Context, []Call) []Result, prefix, after string,
+	want int) ([]string, error) {
 	if b.format != nil {
 		return b.scanned(ctx, prefix, after, want)
 	}
@@ -112,8 +122,8 @@ func (b *Backend) page(ctx context.Context, prefix, after string, want int) ([]s
 		c.free()
 	}
 	var names []string
-	for _, r := range b.pipeline(ctx, b.conn.RunAll, calls) {
-		if r.Err != nil {
+	for _, r := range b.pipeline(ctx, run, calls) {
+		if r.Err != nil && r.Err != errLeftOut {
 			return nil, r.Err
 		}
 		for _, v := range r.Value.List {
@@ -124,7 +134,8 @@ func (b *Backend) page(ctx context.Context, prefix, after string, want int) ([]s
 	return names[:min(len(names), want)], nil
 }
 
-func (b *Backend) inspectAll(ctx context.Context, names []string) ([]driver.Record, error) {
+func (b *Backend) inspectAll(ctx context.Context, run func(context.Context, []Call) []Result, names []string) (
+	[]driver.Record, error) {
 	calls := make([]Call, len(names))
 	for i, name := range names {
 		c := b.inspection(name).done()
@@ -135,8 +146,11 @@ func (b *Backend) inspectAll(ctx context.Context, names []string) ([]driver.Reco
 		return nil, nil
 	}
 	records := make([]driver.Record, len(names))
-	for i, r := range b.pipeline(ctx, b.conn.RunAll, calls) {
+	for i, r := range b.pipeline(ctx, run, calls) {
 		err := r.Err
+		if err == errLeftOut { // the record looks unused
+			continue
+		}
 		if err == nil {
 			records[i], err = decodeRecord(names[i], r.Value)
 		}

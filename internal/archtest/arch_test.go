@@ -51,6 +51,7 @@ var layers = []struct {
 	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"},
 		"an adapter connects one client library to the store"},
 	{"redislock/internal/listening", []string{module + "/driver", module + "/redislock"}, "adapters share it"},
+	{"redislock/internal/asking", []string{module + "/driver", module + "/redislock"}, "adapters share it"},
 	{"redislock/quorum", []string{module + "/driver", module + "/redislock", module + "/internal/waiters",
 		module + "/internal/doctor", module + "/internal/hook"},
 		"a quorum consists of Redis servers, with any client library"},

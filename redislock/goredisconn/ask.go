@@ -1,7 +1,6 @@
 package goredisconn
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,62 +12,92 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/internal/asking"
 )
 
 var _ redislock.Asker = (*conn)(nil)
 
 // Ask implements redislock.Asker.
 func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
-	if err := c.ready(ctx); err != nil {
-		return []redislock.Answer{{Err: err}}
-	}
-	args := make([]any, len(words))
-	for i, w := range words {
-		args[i] = w
-	}
-	return c.askAll(ctx, args)
+	return asking.First(c.AskAll(ctx, nil, words))
 }
 
-func (c *conn) askAll(ctx context.Context, args []any) []redislock.Answer {
-	var mu sync.Mutex
-	var all []redislock.Answer
-	ask := func(ctx context.Context, node *redis.Client) error {
-		a := redislock.Answer{Server: node.Options().Addr}
-		if a.Server == failover {
-			a.Server = "the primary" // the client does not report its address
+// AskAll implements redislock.Asker.
+func (c *conn) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
+	err := c.ready(ctx)
+	var nodes map[string]*redis.Client
+	if err == nil {
+		nodes, err = c.nodes(ctx, servers)
+	}
+	if err != nil {
+		return asking.Nobody(len(commands), err)
+	}
+	return asking.Each(nodes, servers, len(commands), func(node *redis.Client) []redislock.Result {
+		return c.ask(ctx, node, commands)
+	})
+}
+
+func (c *conn) ask(ctx context.Context, node *redis.Client, commands [][]string) []redislock.Result {
+	pipe, cmds := node.Pipeline(), make([]*redis.Cmd, len(commands))
+	for i, words := range commands {
+		args := make([]any, len(words))
+		for j, w := range words {
+			args[j] = w
 		}
-		cmd := redis.NewCmd(ctx, args...)
-		_ = node.Process(ctx, cmd) // cmd has the error
+		cmds[i] = redis.NewCmd(ctx, args...)
+		_ = pipe.Process(ctx, cmds[i]) // it only queues
+	}
+	_, _ = pipe.Exec(ctx) // each cmd has its error
+	results := make([]redislock.Result, len(cmds))
+	for i, cmd := range cmds {
 		v, err := cmd.Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			a.Err = c.wrap(err)
+			results[i].Err = c.wrap(err)
 		} else {
-			a.Value = plain(v)
+			results[i].Value = plain(v)
+		}
+	}
+	return results
+}
+
+// nodes returns the clients of all servers, by the names of the servers. If a caller wants certain
+// servers, those that were found by an earlier call are good. To find them again, the client asks a
+// random server, which may be one that does not answer.
+func (c *conn) nodes(ctx context.Context, servers []string) (map[string]*redis.Client, error) {
+	known := c.known.Load()
+	if known != nil && servers != nil &&
+		!slices.ContainsFunc(servers, func(server string) bool { return (*known)[server] == nil }) {
+		return *known, nil
+	}
+	var mu sync.Mutex
+	nodes := map[string]*redis.Client{}
+	found := func(_ context.Context, node *redis.Client) error {
+		server := node.Options().Addr
+		if server == failover {
+			server = "the primary" // the client does not report its address
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, a)
+		nodes[server] = node
 		return nil
 	}
 	var err error
 	switch client := c.client.(type) {
 	case *redis.Client:
-		err = ask(ctx, client)
+		err = found(ctx, client)
 	case interface {
 		ForEachShard(context.Context, func(context.Context, *redis.Client) error) error
 	}:
-		err = client.ForEachShard(ctx, ask)
+		if err = client.ForEachShard(ctx, found); err != nil {
+			err = c.wrap(err)
+		}
 	default:
 		err = fmt.Errorf("%w client: a %T does not lead to its servers one by one", driver.ErrInvalid, client)
 	}
-	if err != nil && len(all) == 0 {
-		if !errors.Is(err, driver.ErrInvalid) {
-			err = c.wrap(err)
-		}
-		return []redislock.Answer{{Err: err}}
+	if err == nil {
+		c.known.Store(&nodes)
 	}
-	slices.SortFunc(all, func(a, b redislock.Answer) int { return cmp.Compare(a.Server, b.Server) })
-	return all
+	return nodes, err
 }
 
 // plain is convert for answers that scripts do not give.

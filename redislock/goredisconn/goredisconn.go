@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -63,6 +64,7 @@ type conn struct {
 	shared   sharedConns     // of those that share connections
 	doubt    listening.Doubt
 	sweeper  sweeper
+	known    atomic.Pointer[map[string]*redis.Client] // the servers that AskAll found last, by their names
 }
 
 func (c *conn) Close() error {

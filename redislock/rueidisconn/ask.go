@@ -8,38 +8,49 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/internal/asking"
 )
 
 var _ redislock.SentinelAsker = (*conn)(nil)
 
-// Ask implements redislock.Asker. Each answer comes before redial closes its connection: a caller that
-// was refused by a replica asks it for its primary at that moment.
+// Ask implements redislock.Asker.
 func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
+	return asking.First(c.AskAll(ctx, nil, words))
+}
+
+// AskAll implements redislock.Asker. Each answer comes before redial closes its connection: a caller that
+// was refused by a replica asks it for its primary at that moment.
+func (c *conn) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
 	err := c.ready(ctx)
 	if err == nil {
 		err = c.connections.begin(ctx)
 	}
 	if err != nil {
-		return []redislock.Answer{{Err: err}}
+		return asking.Nobody(len(commands), err)
 	}
 	defer c.connections.end()
-	return c.askAll(ctx, c.client.Nodes(), words)
+	return asking.Each(c.client.Nodes(), servers, len(commands), func(node rueidis.Client) []redislock.Result {
+		return c.ask(ctx, node, commands)
+	})
 }
 
-func (c *conn) askAll(ctx context.Context, nodes map[string]rueidis.Client, words []string) (all []redislock.Answer) {
-	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
-		node := nodes[addr]
-		a := redislock.Answer{Server: addr}
-		m, err := node.Do(ctx, node.B().Arbitrary(words...).Build()).ToMessage()
-		if err != nil && !rueidis.IsRedisNil(err) {
-			a.Err = c.wrap(err)
-		} else {
-			a.Value, a.Err = plain(&m)
-		}
-		all = append(all, a)
+func (c *conn) ask(ctx context.Context, node rueidis.Client, commands [][]string) []redislock.Result {
+	cmds := make(rueidis.Commands, len(commands))
+	for i, words := range commands {
+		cmds[i] = node.B().Arbitrary(words...).Build()
 	}
-	return all
+	results := make([]redislock.Result, len(commands))
+	for i, r := range node.DoMulti(ctx, cmds...) {
+		m, err := r.ToMessage()
+		if err != nil && !rueidis.IsRedisNil(err) {
+			results[i].Err = c.wrap(err)
+		} else {
+			results[i].Value, results[i].Err = plain(&m)
+		}
+	}
+	return results
 }
 
 // plain is convert for answers that scripts do not give.
@@ -95,38 +106,52 @@ func watchersOf(opt rueidis.ClientOption) (all []rueidis.ClientOption) {
 type sentinels struct {
 	conn   *conn
 	mu     sync.Mutex
-	nodes  map[string]rueidis.Client // nil before the first Ask
-	silent []redislock.Answer        // of those that could not be reached
+	nodes  map[string]sentinel // nil before the first question
 	closed bool
+}
+
+type sentinel struct {
+	client rueidis.Client
+	err    error // why there is none
 }
 
 // Ask implements redislock.Asker.
 func (s *sentinels) Ask(ctx context.Context, words ...string) []redislock.Answer {
+	return asking.First(s.AskAll(ctx, nil, words))
+}
+
+// AskAll implements redislock.Asker.
+func (s *sentinels) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil
+		return asking.Nobody(len(commands), driver.ErrClosed)
 	}
 	if s.nodes == nil {
-		s.nodes = map[string]rueidis.Client{}
+		s.nodes = map[string]sentinel{}
 		for _, opt := range s.conn.watchers {
-			addr := opt.InitAddress[0]
 			client, err := rueidis.NewClient(opt)
 			if err != nil {
-				s.silent = append(s.silent, redislock.Answer{Server: addr, Err: s.conn.wrap(err)})
-				continue
+				err = s.conn.wrap(err)
 			}
-			s.nodes[addr] = client
+			s.nodes[opt.InitAddress[0]] = sentinel{client, err}
 		}
 	}
-	return append(s.conn.askAll(ctx, s.nodes, words), s.silent...)
+	return asking.Each(s.nodes, servers, len(commands), func(one sentinel) []redislock.Result {
+		if one.err != nil {
+			return asking.Failed(len(commands), one.err)
+		}
+		return s.conn.ask(ctx, one.client, commands)
+	})
 }
 
 func (s *sentinels) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, client := range s.nodes {
-		client.Close()
+	for _, one := range s.nodes {
+		if one.err == nil {
+			one.client.Close()
+		}
 	}
 }

@@ -243,6 +243,10 @@ func (o otherWay) Ask(ctx context.Context, words ...string) []redislock.Answer {
 	return o.Conn.(redislock.Asker).Ask(ctx, words...)
 }
 
+func (o otherWay) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
+	return o.Conn.(redislock.Asker).AskAll(ctx, servers, commands...)
+}
+
 func (o otherWay) Close() error { return errors.Join(o.Conn.Close(), o.other.Close()) }
 
 func TestDoctorWakeupsGetLost(t *testing.T) {
@@ -349,6 +353,26 @@ func TestAsk(t *testing.T) {
 			}
 			if a := ask("NOSUCH"); !errors.Is(a.Err, driver.ErrRefused) {
 				t.Errorf("an error: %+v", a)
+			}
+			askAll := func(servers []string, commands ...[]string) redislock.Answers {
+				t.Helper()
+				all := conn.(redislock.Asker).AskAll(within(t, soon), servers, commands...)
+				if len(all) != 1 || len(all[0].Results) != len(commands) {
+					t.Fatalf("%q at %q: %+v", commands, servers, all)
+				}
+				return all[0]
+			}
+			if a := askAll(nil); a.Server != server.Addr {
+				t.Errorf("no command: %+v", a)
+			}
+			one := askAll([]string{server.Addr, "elsewhere:1"}, []string{"PING"}, []string{"NOSUCH"}, []string{"DBSIZE"})
+			if r := one.Results; one.Server != server.Addr || r[0].Value.Text != "PONG" || r[0].Err != nil ||
+				!errors.Is(r[1].Err, driver.ErrRefused) || r[2].Value.Kind != redislock.Int || r[2].Err != nil {
+				t.Errorf("several commands: %+v", one)
+			}
+			one = askAll([]string{"elsewhere:1"}, []string{"PING"}, []string{"PING"})
+			if r := one.Results; one.Server != "" || !errors.Is(r[0].Err, driver.ErrUnavailable) || r[1].Err == nil {
+				t.Errorf("another server: %+v", one)
 			}
 		})
 	}

@@ -64,12 +64,18 @@ type ofVersion struct {
 }
 
 func (o ofVersion) Ask(ctx context.Context, words ...string) []redislock.Answer {
-	all := o.Conn.(redislock.Asker).Ask(ctx, words...)
-	for i, a := range all {
-		if words[0] == "INFO" {
-			_, after, _ := strings.Cut(a.Value.Text, "redis_version:")
+	return o.Conn.(redislock.Asker).Ask(ctx, words...)
+}
+
+func (o ofVersion) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
+	all := o.Conn.(redislock.Asker).AskAll(ctx, servers, commands...)
+	for _, a := range all {
+		for i, r := range a.Results {
+			_, after, ok := strings.Cut(r.Value.Text, "redis_version:")
 			is, _, _ := strings.Cut(after, "\r\n")
-			all[i].Value.Text = strings.Replace(a.Value.Text, "redis_version:"+is, "redis_version:"+o.version, 1)
+			if ok {
+				a.Results[i].Value.Text = strings.Replace(r.Value.Text, "redis_version:"+is, "redis_version:"+o.version, 1)
+			}
 		}
 	}
 	return all

@@ -1,0 +1,109 @@
+package redislock_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// checksOf lists which checks were made of which servers, without those of the reach and of server.
+// missed are the checks of no certain server that are unknown.
+func checksOf(list []driver.Finding, server string) (made, missed []string) {
+	for _, f := range list {
+		if f.Code != "redis.reach" && f.Server != server {
+			made = append(made, f.Code+" "+f.Server)
+		}
+		if f.Severity == driver.Unclear && f.Server == "" {
+			missed = append(missed, f.Code)
+		}
+	}
+	slices.Sort(made)
+	slices.Sort(missed)
+	return slices.Compact(made), missed
+}
+
+// reached lists the findings of the servers' reach.
+func reached(list []driver.Finding) (all []string) {
+	for _, f := range list {
+		if f.Code == "redis.reach" {
+			all = append(all, f.Server+" "+f.Severity.String())
+		}
+	}
+	return all
+}
+
+// TestDoctorFrozenServer: one server of a Cluster does not answer. All checks of the others are made, and
+// only those that need this server are unknown.
+func TestDoctorFrozenServer(t *testing.T) {
+	t.Parallel()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good, Down: time.Hour})
+	direct := testenv.Proxies(t, nil)
+	scripts, wakeups := c.Owner(tagOf("holdfast doctor"), 0), c.Owner("{00}", 0)
+	other := 0
+	for other == scripts || other == wakeups {
+		other++
+	}
+	diagnose := func(t *testing.T, conn redislock.Conn) []driver.Finding {
+		b := redislock.New(conn, nil)
+		t.Cleanup(func() { _ = b.Close() })
+		list, err := b.Diagnose(within(t, 2*long), 15*time.Second)
+		if err != nil {
+			t.Error(err)
+		}
+		return list
+	}
+	// allKnown returns a Conn that leads to all servers. A young Cluster does not list its replicas.
+	allKnown := func(t *testing.T, dial dialCluster) redislock.Conn {
+		for ctx := within(t, long); ; {
+			conn := dial(t, c, direct)
+			if len(conn.(redislock.Asker).AskAll(ctx, nil)) == len(c.Servers) {
+				return conn
+			}
+			select {
+			case <-time.After(100 * time.Millisecond): // there is no event for it
+			case <-ctx.Done():
+				t.Fatal("the client does not find all servers")
+			}
+		}
+	}
+	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
+		for _, victim := range []int{other, scripts} {
+			what := name + ", a server that one check needs"
+			missed := []string{"redis.records"}
+			if victim == scripts {
+				what, missed = name+", a server that several checks need", append(missed, "redis.scripts")
+			}
+			if victim == wakeups {
+				missed = append(missed, "redis.wakeups")
+			}
+			t.Run(what, func(t *testing.T) {
+				conn := allKnown(t, dial)
+				frozen := c.Servers[victim]
+				want, _ := checksOf(diagnose(t, conn), frozen.Addr)
+				frozen.Pause()
+				defer frozen.Continue()
+				var list []driver.Finding
+				for range 3 { // another server seems to be silent if the machine stands still for seconds
+					if list = diagnose(t, conn); len(reached(list)) == 1 {
+						break
+					}
+				}
+				if got := reached(list); !slices.Equal(got, []string{frozen.Addr + " slows"}) {
+					t.Errorf("no answer of %q, want of %s", got, frozen.Addr)
+				}
+				got, open := checksOf(list, frozen.Addr)
+				if !slices.Equal(got, want) {
+					t.Errorf("made the checks\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+				if !slices.Equal(open, missed) {
+					t.Errorf("unknown: %q, want %q", open, missed)
+				}
+			})
+		}
+	}
+}
