@@ -19,6 +19,7 @@ type listing struct {
 	servers, silent []string
 	change          func(l *listing, commands [][]string)
 	vain            map[string]int // exchanges with servers that did not answer
+	refuses         string         // a server, and how a command begins that it refuses
 }
 
 var errSilent = fmt.Errorf("%w: silence", driver.ErrUncertain)
@@ -38,7 +39,10 @@ func (l *listing) AskAll(_ context.Context, servers []string, commands ...[]stri
 			l.vain[server]++
 		} else {
 			for i, words := range commands {
-				a.Results[i] = Result{Value: scripted(words)}
+				if a.Results[i] = (Result{Value: scripted(words)}); l.refuses != "" &&
+					strings.HasPrefix(server+" "+strings.Join(words, " "), l.refuses) {
+					a.Results[i] = Result{Err: driver.ErrRefused}
+				}
 			}
 		}
 		all = append(all, a)
@@ -190,7 +194,19 @@ func TestDoctorAllSilent(t *testing.T) {
 		t.Errorf("%d servers, %v", len(nodes), err)
 	}
 	l.silent = nil
-	if err := failure(s.Ask(t.Context(), "PING")); err != nil {
-		t.Error(err)
+	if all := s.Ask(t.Context(), "PING"); len(all) != 2 || all[0].Err != nil || all[1].Err != nil {
+		t.Errorf("after the silence: %+v", all)
+	}
+}
+
+// TestDoctorUsersRefused: whatever question about users a server refuses, its users are unknown.
+func TestDoctorUsersRefused(t *testing.T) {
+	for _, command := range []string{"ACL WHOAMI", "ACL USERS", "ACL GETUSER", "ACL DRYRUN"} {
+		l := &listing{servers: []string{"a", "b"}, change: at("NEVER", nil), refuses: "b " + command}
+		for _, u := range usersOf(t.Context(), &survey{asking: asking{l}}, right{mayPublish, nil, [][]string{{"PUBLISH"}}}) {
+			if (u.server == "b") != errors.Is(u.denied, driver.ErrRefused) {
+				t.Errorf("%s: users of %s: %v", command, u.server, u.denied)
+			}
+		}
 	}
 }
