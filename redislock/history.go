@@ -69,7 +69,7 @@ func decodeHistory(name string, v Value) ([]KeptEntry, error) {
 	case n == 0:
 		return nil, nil
 	}
-	now := v.List[n-1].Int / 1000
+	now := min(v.List[n-1].Int, maxToken) / 1000
 	all := make([]KeptEntry, n/2)
 	for i := range all {
 		text, score := v.List[2*i], v.List[2*i+1]
