@@ -53,3 +53,20 @@ func TestReleaseAfterLostRenewals(t *testing.T) {
 		t.Errorf("Release of a grant that had ended: %v; want ErrGone", err)
 	}
 }
+
+// TestReleaseOfAnotherToken: a release must name the token of the grant, also on the fast path.
+func TestReleaseOfAnotherToken(t *testing.T) {
+	t.Parallel()
+	s := openSession(t, redislock.New(dialRueidis(t, testenv.Redis(t).Addr), nil), time.Minute)
+	for i := range 4 { // after the first rounds the name is often free
+		h := granted(t, s, exclusive("x"))
+		other := h
+		other.Token++
+		if err := s.Release(within(t, soon), other, 0); !driver.IsOver(err) {
+			t.Errorf("round %d: Release of another token: %v; want ErrGone or ErrTaken", i, err)
+		}
+		if err := s.Release(within(t, soon), h, 0); err != nil {
+			t.Errorf("round %d: Release of the grant: %v", i, err)
+		}
+	}
+}
