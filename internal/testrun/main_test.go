@@ -144,7 +144,7 @@ func TestRun(t *testing.T) {
 		"like a release": {
 			map[string]string{"a": settings, "b": passes}, []string{"-norace", "/a$", "-flags",
 				"-race -gcflags=fmt=-race=false -vet=off"}, 1,
-			[]string{"built with -trimpath=true CGO_ENABLED=0."}, nil,
+			[]string{"-trimpath=true CGO_ENABLED=0."}, []string{"-race=true", "-gcflags=fmt"}, // others are of GOFLAGS
 		},
 		"steps": {
 			map[string]string{"a": steps, "b": passes}, []string{"-steps", "/a.TestSteps$", "-flags", "-race -vet=off"}, 1,
