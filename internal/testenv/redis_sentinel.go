@@ -80,7 +80,7 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 	for _, r := range s.Servers {
 		r.await()
 	}
-	s.InSync()
+	inSync(t, s.Servers)
 	for i, addr := range addrs[1+replicas:] {
 		var args []string
 		if setup.Links {
@@ -264,10 +264,28 @@ func (s *RedisSentinelServers) Refused() (all []string) {
 	return slices.Compact(all)
 }
 
-// InSync waits until every running replica is in sync with the primary that it knows.
+// InSync waits until every other running server is in sync with the primary. A replica that was started
+// again first follows the primary of its command line, which may be a replica now. The sentinels change
+// that some ten seconds later.
 func (s *RedisSentinelServers) InSync() {
 	s.t.Helper()
 	inSync(s.t, s.Servers)
+	eventually(s.t, "all servers follow the primary", func() bool {
+		primary := s.Servers[s.Primary()]
+		missing := 0
+		for _, r := range s.Servers {
+			if r != primary && !r.run.Ended() {
+				missing++
+			}
+		}
+		about := primary.Info("replication")
+		for field, replica := range about {
+			if strings.HasPrefix(field, "slave") && strings.Contains(replica, "state=online") {
+				missing--
+			}
+		}
+		return missing == 0 && about["role"] == "master"
+	})
 }
 
 func inSync(t testing.TB, servers []*RedisServer) {
