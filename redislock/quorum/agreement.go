@@ -324,7 +324,11 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 				s.takePush(r, p.index)
 				s.evaluate(r)
 			case driver.IsOver(err):
-				r.gone(p.index, t.stamp)
+				// The grant is over. Or it was raised: the answer to that was lost, or an older answer came after it and
+				// set the token back. Then r still has the server, and no push tells that.
+				if r.gone(p.index, t.stamp); r.token == 0 && s.clock.now() < r.since.end() {
+					s.background(func() { s.askOne(r, p, s.stamp.Add(1), s.clock.propose()) })
+				}
 			default: // it may have been done or not, or still happen
 				r.votes[p.index].state = nothing
 				r.fails(p.index, t.stamp, err)

@@ -103,4 +103,9 @@ var quorumRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/renew.go", `if asked.place && vote.state == granted {`, `if false {`},
 		}}, "redislock/quorum", "TestAskedDuringRenewal"},
+	{Mutant{ID: "quorum-forgets-a-raised-grant",
+		Bug: "a request that offers a server under an old token, and is refused, forgets that it has the server",
+		Edits: []Edit{
+			{"redislock/quorum/agreement.go", `r.gone(p.index, t.stamp); r.token == 0 &&`, `r.gone(p.index, t.stamp); false &&`},
+		}}, "redislock/quorum", "TestYieldUnderAnOldToken"},
 }
