@@ -127,19 +127,29 @@ func TestStopAfterItGoesOn(t *testing.T) {
 	p.begin()
 	holdfast, command := p.Process.Pid, 0
 	b.until("the command runs", func() bool { command = commandOf(holdfast); return command != 0 })
-	b.until("a stop is meant", func() bool { // both come together if the machine stands still meanwhile
+	soon := func(is func() bool) bool { // reports whether that is so within a second
+		for range 200 {
+			if is() {
+				return true
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		return false
+	}
+	both := func() bool { return stopped(command) && stopped(holdfast) }
+	b.until("a stop is meant", func() bool { // it may come together with a SIGCONT if the machine stands still
 		p.signal(syscall.SIGTSTP)
-		b.until("the command has stopped", func() bool { return stopped(command) })
-		p.signal(syscall.SIGCONT)
-		time.Sleep(8 * time.Millisecond)
-		p.signal(syscall.SIGTSTP)
-		for range 20 {
-			if time.Sleep(25 * time.Millisecond); stopped(command) && stopped(holdfast) {
+		if soon(func() bool { return stopped(command) }) {
+			p.signal(syscall.SIGCONT)
+			time.Sleep(8 * time.Millisecond)
+			p.signal(syscall.SIGTSTP)
+			if soon(both) {
 				return true
 			}
 		}
 		p.signal(syscall.SIGCONT)
 		b.until("both go on", func() bool { return !stopped(command) && !stopped(holdfast) })
+		time.Sleep(100 * time.Millisecond)
 		return false
 	})
 	if code := p.goesOn(); code != 128+15 && code != -15 {

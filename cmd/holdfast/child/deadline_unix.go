@@ -113,6 +113,7 @@ func (j *job) stop(why string) {
 	if j.ending {
 		return
 	}
+	j.dropStop()
 	j.readLeft()
 	now := guard.Now()
 	asked := now >= j.guardActs // by the guard

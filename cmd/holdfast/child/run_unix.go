@@ -81,7 +81,8 @@ func Run(c *Command) (Result, error) {
 	if err != nil {
 		return Result{}, &StartError{c.Path, err}
 	}
-	j := &job{Command: c, pending: c.Lost, revoked: c.Revoked, deadline: deadline{guard: g}}
+	j := &job{Command: c, pending: c.Lost, revoked: c.Revoked, deadline: deadline{guard: g},
+		suspension: suspension{pend: pend}}
 	defer func() {
 		if j.result.Stuck { // the lock must last as long as its lease
 			g.Abandon()
@@ -285,7 +286,7 @@ func (j *job) pass(s syscall.Signal) {
 			return
 		}
 		j.signal(s)
-		if j.asked = time.Now(); j.halted {
+		if j.asked = time.Now(); j.halted && !j.ending {
 			j.suspend()
 		}
 	default:

@@ -13,6 +13,7 @@ const (
 	stopTime   = 100 * time.Millisecond // see notStopped
 	askedLimit = 5 * time.Second        // from a SIGTSTP until the command has stopped by it
 	pauseTries = 20                     // at most, to pause the store before a stop
+	lateTimes  = 50                     // at most, for which settle may be late: a busy machine must not prevent a stop
 )
 
 // suspension is the stop of this process that follows a stop of the command. The goroutine of Run goes
@@ -21,11 +22,13 @@ type suspension struct {
 	held  bool      // the command was stopped by STOP, which only a CONT from outside may undo
 	asked time.Time // when this process was asked to stop, until it has stopped
 
+	pend    func() stopper   // pend
 	halt    stopper          // the stop, until it acts
 	group   bool             // it is for the group of this process, too
 	settle  <-chan time.Time // set with halt: see noNews
 	pausing <-chan paused    // set while the store is being paused
 	tries   int              // how often that has failed
+	late    int              // how often settle was late
 
 	resume <-chan time.Time // set while this process is stopping
 	undo   func()           // catches SIGTSTP again; set with resume
@@ -62,14 +65,20 @@ func (j *job) wasAsked() bool { return !j.asked.IsZero() && time.Since(j.asked) 
 // stopped by itself or by a key of the terminal: a script in that group waits for this process, and the
 // shell above waits for the script. A stop that somebody sent to this process is for it alone; a terminal
 // has sent it to the others, too.
+//
+// A SIGTSTP that comes while it settles begins the stop anew: a SIGCONT before it, which the system may
+// have dropped, has cancelled the first one.
 func (j *job) suspend() {
-	group := !j.wasAsked()
-	j.asked = time.Time{}
-	if j.resume != nil || j.halt != nil {
+	switch {
+	case j.resume != nil:
 		return
+	case j.halt != nil:
+		j.halt.drop()
+	default:
+		j.term.reclaim(j.pid)
+		j.group, j.tries, j.late = !j.wasAsked(), 0, 0
 	}
-	j.term.reclaim(j.pid)
-	j.halt, j.group, j.tries = pend(), group, 0
+	j.halt = j.pend()
 	j.settleAgain()
 }
 
@@ -89,19 +98,29 @@ func (j *job) settleAgain() {
 // goroutine could receive.
 func (j *job) noNews() {
 	inTime := guard.Now()-j.due < settled/4
+	if !inTime {
+		j.late++
+	}
 	switch {
 	case j.news():
+	case j.late > lateTimes && j.pausing == nil:
+		j.pauseStore()
 	case !inTime || !j.timely || j.pausing != nil:
 		j.timely = inTime
 		j.setSettle()
 	default:
-		done := make(chan paused, 1)
-		j.settle, j.pausing = nil, done
-		go func() {
-			resume, ok := j.Pause.begin()
-			done <- paused{resume, ok || j.Pause == nil}
-		}()
+		j.pauseStore()
 	}
+}
+
+// pauseStore begins to pause the store.
+func (j *job) pauseStore() {
+	done := make(chan paused, 1)
+	j.settle, j.pausing = nil, done
+	go func() {
+		resume, ok := j.Pause.begin()
+		done <- paused{resume, ok || j.Pause == nil}
+	}()
 }
 
 // news reports whether something happened after the stop began. It handles a new state of the command,
@@ -133,7 +152,7 @@ func (j *job) storePaused(p paused) {
 		return
 	}
 	halt := j.halt
-	j.halt, j.timely = nil, false
+	j.halt, j.timely, j.asked = nil, false, time.Time{}
 	j.undo = halt.act(j.group)
 	j.setResume()
 }

@@ -12,9 +12,27 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
 )
 
-// suspended returns a job whose command has stopped, and which is about to stop this process. Stops are
-// counted, and not carried out.
-func suspended(t *testing.T) (j *job, halts *int) {
+// stopsOf counts the stops of a job.
+type stopsOf struct {
+	begun, dropped, acted int
+	group                 bool   // the last one was for the group
+	acts                  func() // may be nil
+}
+
+func (s *stopsOf) pend() stopper { s.begun++; return s }
+
+func (s *stopsOf) drop() { s.dropped++ }
+
+func (s *stopsOf) act(group bool) (undo func()) {
+	s.acted++
+	if s.group = group; s.acts != nil {
+		s.acts()
+	}
+	return func() {}
+}
+
+// runs returns a job whose command runs. Its stops are counted, and not carried out.
+func runs(t *testing.T) (j *job, stops *stopsOf) {
 	t.Helper()
 	c := command(t, "sleep")
 	c.Signals = make(chan os.Signal, 2)
@@ -23,18 +41,24 @@ func suspended(t *testing.T) (j *job, halts *int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Dismiss)
-	j = &job{Command: c, pid: sleeper(t), statuses: make(chan syscall.WaitStatus, 1), deadline: deadline{guard: g}}
+	stops = &stopsOf{}
+	j = &job{Command: c, pid: sleeper(t), statuses: make(chan syscall.WaitStatus, 1), deadline: deadline{guard: g},
+		suspension: suspension{pend: stops.pend}}
 	j.begin()
-	j.asked = time.Now()
+	return j, stops
+}
+
+// suspended returns a job whose command has stopped, and which is about to stop this process.
+func suspended(t *testing.T) (j *job, stops *stopsOf) {
+	t.Helper()
+	j, stops = runs(t)
+	j.asked = time.Now().Add(time.Hour) // this machine may stand still
 	_ = syscall.Kill(j.pid, syscall.SIGTSTP)
 	j.changed(waitFor(t, j.pid, "a key", syscall.WaitStatus.Stopped))
 	if j.halt == nil {
 		t.Fatal("this process does not stop")
 	}
-	j.halt.drop()
-	halts = new(int)
-	j.halt = testStop{func() { *halts++ }}
-	return j, halts
+	return j, stops
 }
 
 // fires calls noNews as if settle had fired in time.
@@ -63,7 +87,7 @@ func (j *job) pauses(t *testing.T) paused {
 // it receives that.
 func TestContinuedBeforeItsStopIsSeen(t *testing.T) {
 	for _, when := range []string{"while it settles", "while the store is being paused"} {
-		j, halts := suspended(t)
+		j, stops := suspended(t)
 		var p paused
 		if when != "while it settles" {
 			p = j.pauses(t)
@@ -75,15 +99,15 @@ func TestContinuedBeforeItsStopIsSeen(t *testing.T) {
 		} else {
 			j.fires()
 		}
-		if j.halted || j.halt != nil || j.settle != nil || j.resume != nil || *halts != 0 {
-			t.Errorf("%s: the command counts as stopped: %v; this process stopped %d times", when, j.halted, *halts)
+		if j.halted || j.halt != nil || j.settle != nil || j.resume != nil || stops.acted != 0 || stops.dropped != 1 {
+			t.Errorf("%s: the command counts as stopped: %v; %+v", when, j.halted, *stops)
 		}
 	}
 }
 
 // TestStopWithNews: a signal that was not received yet, or a machine that stood still, delays a stop.
 func TestStopWithNews(t *testing.T) {
-	j, halts := suspended(t)
+	j, stops := suspended(t)
 	j.Signals <- syscall.SIGCONT
 	for range 3 {
 		j.fires()
@@ -105,62 +129,132 @@ func TestStopWithNews(t *testing.T) {
 	p := j.pauses(t)
 	j.Signals <- syscall.SIGCONT
 	j.storePaused(p)
-	if j.halt == nil || j.settle == nil || *halts != 0 {
+	if j.halt == nil || j.settle == nil || stops.acted != 0 {
 		t.Error("a signal that came while the store was being paused does not delay a stop")
 	}
 	<-j.Signals
 	j.storePaused(j.pauses(t))
-	if *halts != 1 || j.resume == nil {
-		t.Errorf("stopped %d times", *halts)
+	if stops.acted != 1 || j.resume == nil {
+		t.Errorf("stopped %d times", stops.acted)
 	}
 }
 
 // TestStopOfABusyStore: a store that cannot be paused delays a stop, and does not prevent it. A store that
 // was paused is not paused any more after the stop.
 func TestStopOfABusyStore(t *testing.T) {
-	j, halts := suspended(t)
+	j, stops := suspended(t)
 	j.Pause = func(context.Context) (func(), error) { return nil, context.DeadlineExceeded }
-	for tries := 1; *halts == 0; tries++ {
+	for tries := 1; stops.acted == 0; tries++ {
 		if j.storePaused(j.pauses(t)); tries > pauseTries {
 			t.Fatal("it never stops")
 		}
-		if tries < pauseTries && *halts != 0 {
+		if tries < pauseTries && stops.acted != 0 {
 			t.Errorf("stopped at try %d", tries)
 		}
 	}
-	j, halts = suspended(t)
+	j, stops = suspended(t)
 	pauses := 0
 	j.Pause = func(context.Context) (func(), error) {
 		pauses++
 		return func() { pauses-- }, nil
 	}
 	p := j.pauses(t)
-	j.halt = testStop{func() {
-		if *halts++; pauses != 1 {
+	stops.acts = func() {
+		if pauses != 1 {
 			t.Error("the store is not paused")
 		}
-	}}
-	if j.storePaused(p); *halts != 1 || pauses != 0 {
-		t.Errorf("stopped %d times; paused after that: %d times", *halts, pauses)
 	}
-	j, halts = suspended(t)
+	if j.storePaused(p); stops.acted != 1 || pauses != 0 {
+		t.Errorf("stopped %d times; paused after that: %d times", stops.acted, pauses)
+	}
+	j, stops = suspended(t)
 	j.Pause = func(context.Context) (func(), error) { return func() { pauses-- }, nil }
 	pauses = 1
 	p = j.pauses(t)
 	j.pass(syscall.SIGCONT)
-	if j.storePaused(p); *halts != 0 || pauses != 0 {
-		t.Errorf("continued while the store was being paused: stopped %d times; still paused: %d", *halts, pauses)
+	if j.storePaused(p); stops.acted != 0 || pauses != 0 {
+		t.Errorf("continued while the store was being paused: stopped %d times; still paused: %d", stops.acted, pauses)
+	}
+}
+
+// TestStopAnew: a SIGTSTP comes while a stop settles, or while the store is being paused for that. A SIGCONT
+// before it may have cancelled the first stop, and was dropped. The new one settles from the beginning.
+func TestStopAnew(t *testing.T) {
+	for _, when := range []string{"while it settles", "while the store is being paused"} {
+		j, stops := suspended(t)
+		j.fires()
+		var p paused
+		if when != "while it settles" {
+			j.fires()
+			p = <-j.pausing
+		}
+		j.pass(syscall.SIGTSTP)
+		if p.resume != nil {
+			first := j.pausing
+			j.fires()
+			if j.fires(); j.pausing != first {
+				t.Errorf("%s: the store is being paused twice", when)
+			}
+			j.storePaused(p)
+			j.settleAgain()
+		}
+		if stops.begun != 2 || stops.dropped != 1 || stops.acted != 0 {
+			t.Errorf("%s: %+v", when, *stops)
+		}
+		if j.storePaused(j.pauses(t)); stops.acted != 1 || stops.group {
+			t.Errorf("%s: %+v after it has settled", when, *stops)
+		}
+	}
+}
+
+// TestStopOfABusyMachine: settle is never in time. The stop takes effect all the same.
+func TestStopOfABusyMachine(t *testing.T) {
+	j, stops := suspended(t)
+	for tries := 0; j.pausing == nil; tries++ {
+		if tries > lateTimes {
+			t.Fatal("it never stops")
+		}
+		j.due = guard.Now() - time.Hour
+		j.noNews()
+	}
+	if j.storePaused(<-j.pausing); stops.acted != 1 {
+		t.Errorf("stopped %d times", stops.acted)
+	}
+}
+
+// TestEndBesideAStop: the command ends, or must end, when its stop settles. This process does not stop.
+// Nothing stays paused when Run returns.
+func TestEndBesideAStop(t *testing.T) {
+	j, stops := suspended(t)
+	resumed := make(chan struct{})
+	j.Pause = func(context.Context) (func(), error) { return func() { close(resumed) }, nil }
+	j.fires()
+	j.fires()
+	j.changed(0) // it has ended
+	if j.halt != nil || stops.dropped != 1 {
+		t.Errorf("after its end: %+v", *stops)
+	}
+	j.over()
+	<-resumed
+
+	j, stops = suspended(t)
+	j.Ending = func(string, time.Duration) {}
+	j.stop("the lock is lost")
+	if j.halt != nil || stops.dropped != 1 {
+		t.Errorf("when it must end: %+v", *stops)
+	}
+	if j.pass(syscall.SIGTSTP); j.halt != nil {
+		t.Error("this process stops while it ends its command")
 	}
 }
 
 // TestStoppedLongAfterItWasAsked: a command that ignored a SIGTSTP is stopped by a debugger much later.
 // Without a terminal this process does not stop then: nobody would continue it.
 func TestStoppedLongAfterItWasAsked(t *testing.T) {
-	j := &job{Command: command(t, "sleep"), pid: sleeper(t)}
+	j, _ := runs(t)
 	j.asked = time.Now().Add(-time.Hour)
 	_ = syscall.Kill(j.pid, syscall.SIGSTOP)
 	if j.changed(waitFor(t, j.pid, "a debugger", syscall.WaitStatus.Stopped)); j.halt != nil {
-		j.halt.drop()
 		t.Error("this process stops")
 	}
 }
