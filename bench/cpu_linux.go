@@ -30,11 +30,29 @@ func processCPU(pid int) (time.Duration, error) {
 }
 
 // familyCPU is processCPU of a process and of its children, ended ones included.
-func familyCPU(pid int) (time.Duration, error) {
-	sum, err := processCPU(pid)
-	if err != nil {
-		return 0, err
+func familyCPU(pid int) (sum time.Duration, err error) {
+	const tries = 100
+	for range tries {
+		before, err := endedCPU(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum, all, err := livingCPU(pid)
+		if err != nil {
+			return 0, err
+		}
+		after, err := endedCPU(pid)
+		if err != nil || all && before == after {
+			return sum + after, err
+		}
+		// A child has ended meanwhile, and its time may be in neither sum.
+		time.Sleep(time.Millisecond)
 	}
+	return 0, fmt.Errorf("CPU of a server: a child of process %d ends at every reading", pid)
+}
+
+// endedCPU returns the CPU time of the children of a process that have ended.
+func endedCPU(pid int) (sum time.Duration, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("CPU of a server: %w", err)
@@ -44,37 +62,47 @@ func familyCPU(pid int) (time.Duration, error) {
 	if len(fields) < 15 {
 		return 0, fmt.Errorf("CPU of a server: %q", text)
 	}
-	for _, field := range fields[13:15] { // user and system time of ended children
+	for _, field := range fields[13:15] { // user and system time
 		ticks, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("CPU of a server: %q: %w", text, err)
 		}
 		sum += time.Duration(ticks) * (time.Second / 100)
 	}
+	return sum, nil
+}
+
+// livingCPU returns the CPU time of a process and of its children that have not ended. all is false if
+// one of them has just ended.
+func livingCPU(pid int) (sum time.Duration, all bool, err error) {
+	if sum, err = processCPU(pid); err != nil {
+		return 0, false, err
+	}
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // of each thread
 	if err != nil || len(lists) == 0 {
-		return 0, fmt.Errorf("CPU of a server: this system does not list its children: %w", errors.ErrUnsupported)
+		return 0, false, fmt.Errorf("CPU of a server: this system does not list its children: %w", errors.ErrUnsupported)
 	}
-	var children []string
+	all = true
 	for _, list := range lists {
 		text, err := os.ReadFile(list)
-		// The thread has just ended.
-		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
-			return 0, fmt.Errorf("CPU of a server: %w", err)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) { // the thread has just ended
+			all = false
+		} else if err != nil {
+			return 0, false, fmt.Errorf("CPU of a server: %w", err)
 		}
-		children = append(children, strings.Fields(string(text))...)
+		for _, word := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(word)
+			if err != nil {
+				return 0, false, fmt.Errorf("CPU of a server: %q: %w", text, err)
+			}
+			used, err := processCPU(child)
+			if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.EINVAL) {
+				all = false
+			} else if err != nil {
+				return 0, false, err
+			}
+			sum += used
+		}
 	}
-	for _, word := range children {
-		child, err := strconv.Atoi(word)
-		if err != nil {
-			return 0, fmt.Errorf("CPU of a server: %q: %w", children, err)
-		}
-		used, err := processCPU(child)
-		// It has just ended.
-		if err != nil && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, syscall.EINVAL) {
-			return 0, err
-		}
-		sum += used
-	}
-	return sum, nil
+	return sum, all, nil
 }
