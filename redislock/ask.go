@@ -15,9 +15,20 @@ type Asker interface {
 	// does not lead. If there is no server to ask, it returns one Answers with no Server, and an error in
 	// each Result. AskAll returns when ctx ends. Errors: those of Conn.Run, for each server.
 	AskAll(ctx context.Context, servers []string, commands ...[]string) []Answers
+}
 
-	// Ask is AskAll for one command to every server. Most callers have one question.
-	Ask(ctx context.Context, words ...string) []Answer
+// Ask is AskAll of asker for one command, word by word, to every server.
+func Ask(ctx context.Context, asker Asker, words ...string) []Answer {
+	return first(asker.AskAll(ctx, nil, words))
+}
+
+// first returns the answers to the first command.
+func first(all []Answers) []Answer {
+	answers := make([]Answer, len(all))
+	for i, a := range all {
+		answers[i] = Answer{a.Server, a.Results[0].Value, a.Results[0].Err}
+	}
+	return answers
 }
 
 // Answers are the answers of one server, in the order of the commands. A map in a Value is a list of

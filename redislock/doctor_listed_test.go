@@ -24,10 +24,6 @@ type listing struct {
 
 var errSilent = fmt.Errorf("%w: silence", driver.ErrUncertain)
 
-func (l *listing) Ask(ctx context.Context, words ...string) []Answer {
-	return asking{l}.Ask(ctx, words...)
-}
-
 func (l *listing) AskAll(_ context.Context, servers []string, commands ...[]string) (all []Answers) {
 	l.change(l, commands)
 	for _, server := range l.servers {

@@ -273,13 +273,8 @@ func subscribe(ctx context.Context, by func() (func(), error)) (func(), error) {
 	return r.stop, callers(ctx, r.err)
 }
 
-// asking is an Asker whose methods return when their context ends.
+// asking is an Asker that returns when its context ends.
 type asking struct{ Asker }
-
-// Ask implements Asker.Ask.
-func (a asking) Ask(ctx context.Context, words ...string) []Answer {
-	return first(a.AskAll(ctx, nil, words))
-}
 
 // AskAll implements Asker.AskAll.
 func (a asking) AskAll(ctx context.Context, servers []string, commands ...[]string) []Answers {
@@ -293,13 +288,4 @@ func (a asking) AskAll(ctx context.Context, servers []string, commands ...[]stri
 		}
 	}
 	return all
-}
-
-// first returns the answers to the first command.
-func first(all []Answers) []Answer {
-	answers := make([]Answer, len(all))
-	for i, a := range all {
-		answers[i] = Answer{a.Server, a.Results[0].Value, a.Results[0].Err}
-	}
-	return answers
 }

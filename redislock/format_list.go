@@ -123,7 +123,7 @@ func (b *Backend) everyServer(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("%w: this Redis client cannot ask a Cluster for its slots", driver.ErrInvalid)
 	}
 	var first error
-	for _, a := range asker.Ask(ctx, "CLUSTER", "SLOTS") {
+	for _, a := range Ask(ctx, asker, "CLUSTER", "SLOTS") {
 		if a.Err != nil {
 			first = cmp.Or(first, a.Err)
 			continue

@@ -254,7 +254,7 @@ func (b *Backend) Neighbors(ctx context.Context, name string) ([]string, error) 
 // askAbout asks about a key. In a Cluster the servers without the key answer with an error.
 func askAbout(ctx context.Context, asker Asker, command, key string) (Value, error) {
 	var first error
-	for _, a := range asker.Ask(ctx, command, key) {
+	for _, a := range Ask(ctx, asker, command, key) {
 		r := (*Refusal)(nil)
 		switch {
 		case a.Err == nil:

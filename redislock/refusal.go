@@ -170,7 +170,7 @@ func (g *guide) directed(ctx context.Context, conn Conn, err error) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		g.asked, g.primary = time.Now(), ""
-		all := asking{asker}.Ask(ctx, "ROLE") // the user may lack the permission
+		all := Ask(ctx, asking{asker}, "ROLE") // the user may lack the permission
 		if len(all) == 1 && all[0].Err == nil && len(all[0].Value.List) >= 3 && all[0].Value.List[0].Text == "slave" {
 			g.primary = fmt.Sprintf("%s:%d", all[0].Value.List[1].Text, all[0].Value.List[2].Int)
 		}

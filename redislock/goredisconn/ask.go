@@ -17,11 +17,6 @@ import (
 
 var _ redislock.Asker = (*conn)(nil)
 
-// Ask implements redislock.Asker.
-func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
-	return asking.First(c.AskAll(ctx, nil, words))
-}
-
 // AskAll implements redislock.Asker.
 func (c *conn) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
 	err := c.ready(ctx)

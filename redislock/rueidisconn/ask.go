@@ -15,11 +15,6 @@ import (
 
 var _ redislock.SentinelAsker = (*conn)(nil)
 
-// Ask implements redislock.Asker.
-func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
-	return asking.First(c.AskAll(ctx, nil, words))
-}
-
 // AskAll implements redislock.Asker. Each answer comes before redial closes its connection: a caller that
 // was refused by a replica asks it for its primary at that moment.
 func (c *conn) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
@@ -113,11 +108,6 @@ type sentinels struct {
 type sentinel struct {
 	client rueidis.Client
 	err    error // why there is none
-}
-
-// Ask implements redislock.Asker.
-func (s *sentinels) Ask(ctx context.Context, words ...string) []redislock.Answer {
-	return asking.First(s.AskAll(ctx, nil, words))
 }
 
 // AskAll implements redislock.Asker.

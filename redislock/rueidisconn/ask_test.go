@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 // TestAskDuringRedial: a replica has refused a request, so its connections are about to be closed.
@@ -19,7 +20,7 @@ func TestAskDuringRedial(t *testing.T) {
 	c := made.(*conn)
 	id := func() int64 {
 		for end := time.Now().Add(time.Minute); ; {
-			answer := c.Ask(t.Context(), "CLIENT", "ID")[0]
+			answer := redislock.Ask(t.Context(), c, "CLIENT", "ID")[0]
 			if answer.Err == nil {
 				return answer.Value.Int
 			}

@@ -61,7 +61,7 @@ func TestDoctorWholeCluster(t *testing.T) {
 	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, a := range dial(t, c, direct).(redislock.Asker).Ask(within(t, soon), "PING") {
+			for _, a := range redislock.Ask(within(t, soon), dial(t, c, direct).(redislock.Asker), "PING") {
 				if got = append(got, a.Server); a.Err != nil || a.Value.Text != "PONG" {
 					t.Errorf("%+v", a)
 				}

@@ -186,7 +186,7 @@ func replicaOf(t *testing.T, primary *testenv.RedisServer, args ...string) *test
 	conn := dialRueidis(t, r.Addr)
 	defer func() { _ = conn.Close() }()
 	for ctx := within(t, soon); ; {
-		a := conn.(redislock.Asker).Ask(ctx, "INFO", "replication")
+		a := redislock.Ask(ctx, conn.(redislock.Asker), "INFO", "replication")
 		if strings.Contains(a[0].Value.Text, "master_link_status:up") {
 			return r
 		}
@@ -237,10 +237,6 @@ type otherWay struct {
 
 func (o otherWay) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	return o.other.Subscribe(ctx, channel, message, again)
-}
-
-func (o otherWay) Ask(ctx context.Context, words ...string) []redislock.Answer {
-	return o.Conn.(redislock.Asker).Ask(ctx, words...)
 }
 
 func (o otherWay) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
@@ -325,7 +321,7 @@ func TestAsk(t *testing.T) {
 			defer func() { _ = conn.Close() }()
 			ask := func(words ...string) redislock.Answer {
 				t.Helper()
-				all := conn.(redislock.Asker).Ask(within(t, soon), words...)
+				all := redislock.Ask(within(t, soon), conn.(redislock.Asker), words...)
 				if len(all) != 1 || all[0].Server != server.Addr {
 					t.Fatalf("%q: %+v", words, all)
 				}

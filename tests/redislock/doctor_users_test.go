@@ -63,10 +63,6 @@ type ofVersion struct {
 	version string
 }
 
-func (o ofVersion) Ask(ctx context.Context, words ...string) []redislock.Answer {
-	return o.Conn.(redislock.Asker).Ask(ctx, words...)
-}
-
 func (o ofVersion) AskAll(ctx context.Context, servers []string, commands ...[]string) []redislock.Answers {
 	all := o.Conn.(redislock.Asker).AskAll(ctx, servers, commands...)
 	for _, a := range all {

@@ -24,7 +24,7 @@ func TestDamagedNameLikeAReply(t *testing.T) {
 		t.Cleanup(func() { _ = counter.Close() })
 		connections := func() int {
 			t.Helper()
-			for _, a := range counter.(redislock.Asker).Ask(within(t, soon), "INFO", "stats") {
+			for _, a := range redislock.Ask(within(t, soon), counter.(redislock.Asker), "INFO", "stats") {
 				for line := range strings.Lines(a.Value.Text) {
 					if n, ok := strings.CutPrefix(strings.TrimSpace(line), "total_connections_received:"); ok {
 						count, err := strconv.Atoi(n)

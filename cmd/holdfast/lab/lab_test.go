@@ -118,7 +118,7 @@ func TestGuest(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	ask := func(words ...string) redislock.Value {
 		t.Helper()
-		a := conn.(redislock.Asker).Ask(ctx, words...)[0]
+		a := redislock.Ask(ctx, conn.(redislock.Asker), words...)[0]
 		if a.Err != nil {
 			t.Fatalf("%v: %v", words, a.Err)
 		}
@@ -173,7 +173,8 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if a := conn.(redislock.Asker).Ask(context.Background(), "KEYS", "*")[0]; a.Err != nil || len(a.Value.List) != 0 {
+	a := redislock.Ask(context.Background(), conn.(redislock.Asker), "KEYS", "*")[0]
+	if a.Err != nil || len(a.Value.List) != 0 {
 		t.Errorf("remaining: %+v", a)
 	}
 }

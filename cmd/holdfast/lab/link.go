@@ -247,7 +247,7 @@ func (l *link) ask(ctx context.Context, words ...string) (redislock.Value, error
 }
 
 func askConn(ctx context.Context, c redislock.Conn, words ...string) (redislock.Value, error) {
-	all := c.(redislock.Asker).Ask(ctx, words...)
+	all := redislock.Ask(ctx, c.(redislock.Asker), words...)
 	if len(all) != 1 {
 		return redislock.Value{}, fmt.Errorf("%w: %d servers answered", driver.ErrRefused, len(all))
 	}

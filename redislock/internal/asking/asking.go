@@ -47,12 +47,3 @@ func Nobody(n int, err error) []redislock.Answers {
 func Failed(n int, err error) []redislock.Result {
 	return slices.Repeat([]redislock.Result{{Err: err}}, n)
 }
-
-// First returns the answers to the first question.
-func First(all []redislock.Answers) []redislock.Answer {
-	answers := make([]redislock.Answer, len(all))
-	for i, a := range all {
-		answers[i] = redislock.Answer{Server: a.Server, Value: a.Results[0].Value, Err: a.Results[0].Err}
-	}
-	return answers
-}
