@@ -325,16 +325,25 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 				s.evaluate(r)
 			case driver.IsOver(err):
 				// The grant is over. Or it was raised: the answer to that was lost, or an older answer came after it and
-				// set the token back. Then r still has the server, and no push tells that.
-				if r.gone(p.index, t.stamp); r.token == 0 && s.clock.now() < r.since.end() {
-					s.background(func() { s.askOne(r, p, s.stamp.Add(1), s.clock.propose()) })
-				}
+				// set the token back.
+				r.gone(p.index, t.stamp)
+				s.askAfterYield(r, p)
 			default: // it may have been done or not, or still happen
 				r.votes[p.index].state = nothing
 				r.fails(p.index, t.stamp, err)
+				s.askAfterYield(r, p)
 			}
 		})
 	})
+}
+
+// askAfterYield asks p again for a waiting request that has not yielded it, as far as the session knows. r
+// may still have the server, no push tells that, and the next claim would find nothing to give. The caller
+// holds r.mu.
+func (s *session) askAfterYield(r *request, p *endpoint) {
+	if r.token == 0 && s.clock.now() < r.since.end() {
+		s.background(func() { s.askOne(r, p, s.stamp.Add(1), s.clock.propose()) })
+	}
 }
 
 // align gives r the same place in the other queues as in the first. The caller holds r.mu.

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,47 @@ func TestYieldUnderAnOldToken(t *testing.T) {
 		}
 		if n := w.has("b"); n != 1 {
 			t.Errorf("%d servers have granted the other request", n)
+		}
+	})
+}
+
+// lostYield is a server that the first yield does not reach.
+type lostYield struct {
+	member
+	lost atomic.Bool
+}
+
+func (m *lostYield) Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (
+	<-chan uint64, uint64, error) {
+	if m.lost.CompareAndSwap(false, true) {
+		return nil, 0, driver.ErrUncertain
+	}
+	return m.member.Yield(ctx, h, to, place, block)
+}
+
+// TestYieldWithoutAnAnswer: a request has one server, which another one claims. The yield is lost. The session learns
+// soon that it still has the server, and yields it at the next claim.
+func TestYieldWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := three(t)
+		w.votesFor(s, 1, "c", 0, time.Hour)
+		w.votesFor(s, 2, "c", 0, time.Hour)
+		p := s.endpoints[0]
+		here := p.at()
+		put(p, &lostYield{member: here})
+		reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
+		if err != nil || reply.Token != 0 {
+			t.Fatal(reply, err)
+		}
+		w.mu.Lock()
+		w.servers[0].join(simPlace{"b", 2, 1, time.Now().Add(time.Hour), 0, here.(*simMember)})
+		w.mu.Unlock()
+		for i := range 2 {
+			s.claimed(p, "a", 0, "b")
+			time.Sleep(time.Second)
+			if n := w.has("b"); n != i {
+				t.Errorf("after claim %d: %d servers have granted the other request", i+1, n)
+			}
 		}
 	})
 }

@@ -106,6 +106,8 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-forgets-a-raised-grant",
 		Bug: "a request that offers a server under an old token, and is refused, forgets that it has the server",
 		Edits: []Edit{
-			{"redislock/quorum/agreement.go", `r.gone(p.index, t.stamp); r.token == 0 &&`, `r.gone(p.index, t.stamp); false &&`},
+			{"redislock/quorum/agreement.go", `	if r.token == 0 && s.clock.now() < r.since.end() {
+		s.background(func() { s.askOne(r, p, s.stamp.Add(1)`, `	if false {
+		s.background(func() { s.askOne(r, p, s.stamp.Add(1)`},
 		}}, "redislock/quorum", "TestYieldUnderAnOldToken"},
 }
