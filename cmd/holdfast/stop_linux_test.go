@@ -147,8 +147,10 @@ func TestStopAfterItGoesOn(t *testing.T) {
 				return true
 			}
 		}
-		p.signal(syscall.SIGCONT)
-		b.until("both go on", func() bool { return !stopped(command) && !stopped(holdfast) })
+		b.until("both go on", func() bool {
+			p.signal(syscall.SIGCONT)
+			return !stopped(command) && !stopped(holdfast)
+		})
 		time.Sleep(100 * time.Millisecond)
 		return false
 	})

@@ -113,7 +113,9 @@ func (j *job) stop(why string) {
 	if j.ending {
 		return
 	}
-	j.dropStop()
+	if j.dropStop() {
+		j.term.lend(j.pid)
+	}
 	j.readLeft()
 	now := guard.Now()
 	asked := now >= j.guardActs // by the guard

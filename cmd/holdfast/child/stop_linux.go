@@ -58,12 +58,15 @@ func (p *pendingStop) end() {
 // act stops this process, or its group as a terminal would, unless a SIGCONT was sent meanwhile. It
 // returns when this process is continued. It returns at once if nobody could do that: in an orphaned
 // group the kernel ignores SIGTSTP. Package signal never restores the default action once it has caught
-// SIGTSTP, so act sets it. undo catches the signal again.
+// SIGTSTP, so act sets it. undo catches the signal again; it is nil if a SIGCONT was sent meanwhile.
 func (p *pendingStop) act(group bool) (undo func()) {
 	defer p.end()
+	if !stillPending() {
+		return nil
+	}
 	set, old := stopSet(), new(guard.Action)
 	guard.SetAction(syscall.SIGTSTP, new(guard.Action), old)
-	if group && stillPending() {
+	if group {
 		_ = syscall.Kill(0, syscall.SIGTSTP) // this process gets it, too, and any of its threads, a moment later
 	}
 	_ = unix.PthreadSigmask(unix.SIG_UNBLOCK, &set, nil) // it acts here

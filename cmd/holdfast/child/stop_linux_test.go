@@ -25,6 +25,18 @@ func TestContinuedBeforeTheStop(t *testing.T) {
 	}
 }
 
+// TestStopThatWasCancelledBeforeItActs: it does not act, and says so. The caller must not wait for its end.
+func TestStopThatWasCancelledBeforeItActs(t *testing.T) {
+	stop := pend()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if undo := stop.act(false); undo != nil {
+		undo()
+		t.Error("a cancelled stop acts")
+	}
+}
+
 // TestStopThatIsDropped: it is not pending any more, and has not been delivered.
 func TestStopThatIsDropped(t *testing.T) {
 	runtime.LockOSThread() // a pending stop belongs to a thread

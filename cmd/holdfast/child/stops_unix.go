@@ -37,7 +37,7 @@ type Stops struct {
 // A stopper is a stop that is about to act. A SIGCONT that is sent from now on cancels it, where the
 // system can do that.
 type stopper interface {
-	act(group bool) (undo func()) // stops this process, or its group
+	act(group bool) (undo func()) // stops this process, or its group; nil: a SIGCONT has cancelled the stop
 	drop()                        // does not
 }
 
@@ -121,8 +121,10 @@ func (s *Stops) stop() {
 				s.stop()
 			default:
 				s.forget()
-				s.ended = true
-				stop.act(false)()
+				if undo := stop.act(false); undo != nil {
+					s.ended = true
+					undo()
+				}
 			}
 		})
 	}()

@@ -22,7 +22,7 @@ type suspension struct {
 	held  bool      // the command was stopped by STOP, which only a CONT from outside may undo
 	asked time.Time // when this process was asked to stop, until it has stopped
 
-	pend    func() stopper   // pend
+	pend    func() stopper   // begins with a stop
 	halt    stopper          // the stop, until it acts
 	group   bool             // it is for the group of this process, too
 	settle  <-chan time.Time // set with halt: see noNews
@@ -48,10 +48,10 @@ type paused struct {
 // it was asked to.
 func (j *job) stopped(by syscall.Signal) {
 	switch {
-	case j.ending: // the command must end, not stop
-		j.signal(syscall.SIGCONT)
 	case (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && j.term.lend(j.pid):
 		j.signal(syscall.SIGCONT) // the command needed the terminal, and now has it
+	case j.ending: // the command must end, not stop
+		j.signal(syscall.SIGCONT)
 	case j.term != nil || j.wasAsked():
 		j.suspend()
 	}
@@ -74,6 +74,7 @@ func (j *job) suspend() {
 		return
 	case j.halt != nil:
 		j.halt.drop()
+		j.group = j.group && !j.wasAsked()
 	default:
 		j.term.reclaim(j.pid)
 		j.group, j.tries, j.late = !j.wasAsked(), 0, 0
@@ -101,26 +102,20 @@ func (j *job) noNews() {
 	if !inTime {
 		j.late++
 	}
+	enough := inTime && j.timely || j.late > lateTimes
 	switch {
 	case j.news():
-	case j.late > lateTimes && j.pausing == nil:
-		j.pauseStore()
-	case !inTime || !j.timely || j.pausing != nil:
+	case !enough || j.pausing != nil:
 		j.timely = inTime
 		j.setSettle()
 	default:
-		j.pauseStore()
+		done := make(chan paused, 1)
+		j.settle, j.pausing = nil, done
+		go func() {
+			resume, ok := j.Pause.begin()
+			done <- paused{resume, ok || j.Pause == nil}
+		}()
 	}
-}
-
-// pauseStore begins to pause the store.
-func (j *job) pauseStore() {
-	done := make(chan paused, 1)
-	j.settle, j.pausing = nil, done
-	go func() {
-		resume, ok := j.Pause.begin()
-		done <- paused{resume, ok || j.Pause == nil}
-	}()
 }
 
 // news reports whether something happened after the stop began. It handles a new state of the command,
@@ -152,9 +147,11 @@ func (j *job) storePaused(p paused) {
 		return
 	}
 	halt := j.halt
-	j.halt, j.timely, j.asked = nil, false, time.Time{}
-	j.undo = halt.act(j.group)
-	j.setResume()
+	j.halt, j.timely = nil, false
+	if j.undo = halt.act(j.group); j.undo != nil {
+		j.asked = time.Time{}
+		j.setResume()
+	}
 }
 
 // dropStop drops a stop that has not acted, and reports whether there was one.
@@ -209,10 +206,10 @@ func (j *job) notStopped() {
 // goOn continues the command after this process has been continued.
 func (j *job) goOn() {
 	j.endStop()
+	j.term.lend(j.pid)
 	if j.watch(); j.ending {
 		return
 	}
-	j.term.lend(j.pid)
 	j.signal(syscall.SIGCONT)
 	j.halted, j.asked = false, time.Time{}
 }

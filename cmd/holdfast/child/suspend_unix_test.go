@@ -16,6 +16,7 @@ import (
 type stopsOf struct {
 	begun, dropped, acted int
 	group                 bool   // the last one was for the group
+	cancelled             bool   // none acts
 	acts                  func() // may be nil
 }
 
@@ -24,6 +25,9 @@ func (s *stopsOf) pend() stopper { s.begun++; return s }
 func (s *stopsOf) drop() { s.dropped++ }
 
 func (s *stopsOf) act(group bool) (undo func()) {
+	if s.cancelled {
+		return nil
+	}
 	s.acted++
 	if s.group = group; s.acts != nil {
 		s.acts()
@@ -204,6 +208,21 @@ func TestStopAnew(t *testing.T) {
 		if j.storePaused(j.pauses(t)); stops.acted != 1 || stops.group {
 			t.Errorf("%s: %+v after it has settled", when, *stops)
 		}
+	}
+}
+
+// TestStopCancelledAtTheLastMoment: a SIGCONT and the next SIGTSTP come after the last look at the signals. The
+// first stop does not act, and the next one is a stop of its own.
+func TestStopCancelledAtTheLastMoment(t *testing.T) {
+	j, stops := suspended(t)
+	stops.cancelled = true
+	if j.storePaused(j.pauses(t)); j.resume != nil || j.halt != nil {
+		t.Error("a stop that did not act counts as one")
+	}
+	stops.cancelled = false
+	j.pass(syscall.SIGTSTP)
+	if j.storePaused(j.pauses(t)); stops.acted != 1 || j.resume == nil {
+		t.Errorf("%+v after the next stop", *stops)
 	}
 }
 
