@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ func (b *Backend) lookForMoves(ctx context.Context, s *survey, f *doctor.Finding
 		ours[slotOf(string(digits[shard>>4])+string(digits[shard&15]))] = true
 	}
 	asked, moving := false, false
+	failed, owners := map[string]bool{}, map[string]bool{}
 	for _, a := range s.Ask(ctx, "CLUSTER", "NODES") {
 		switch {
 		case refused(a.Err):
@@ -34,6 +36,10 @@ func (b *Backend) lookForMoves(ctx context.Context, s *survey, f *doctor.Finding
 			continue
 		}
 		asked = true
+		for _, n := range nodesOf(a.Value.Text) {
+			failed[n.addr] = failed[n.addr] || n.is("fail") && !n.is("noaddr")
+			owners[n.addr] = owners[n.addr] || !n.is("slave")
+		}
 		for _, m := range movesOf(a.Value.Text) {
 			if !ours[m.slot] {
 				continue
@@ -45,8 +51,24 @@ func (b *Backend) lookForMoves(ctx context.Context, s *survey, f *doctor.Finding
 					"redis-cli --cluster fix ends an abandoned move"})
 		}
 	}
-	if asked && !moving {
+	unknown := false // only the owner of a slot knows that it is moving
+	for _, server := range slices.Sorted(maps.Keys(s.silent)) {
+		if owns, listed := owners[server]; owns || !listed {
+			unknown = true
+			f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Server: server,
+				Found: fmt.Sprintf("whether slots are moving could not be found out: %v", s.silent[server]), Why: whyMovesHarm,
+				Do: "run the examination again when the server answers"})
+		}
+	}
+	if asked && !moving && !unknown {
 		f.Fine(code, "no slot that keeps locks is moving")
+	}
+	for _, server := range slices.Sorted(maps.Keys(failed)) {
+		if failed[server] && s.silent[server] == nil {
+			f.Add(driver.Finding{Code: reachCode, Severity: driver.Slows, Server: server,
+				Found: "the Cluster has marked this server as failed", Why: whyReach,
+				Do: "start it, or see why the others cannot reach it; if it is gone for good: redis-cli --cluster del-node"})
+		}
 	}
 }
 
@@ -59,15 +81,34 @@ type move struct {
 	where string
 }
 
-// movesOf parses the answer to CLUSTER NODES, for the server that answers: [slot->-id] gives away,
-// [slot-<-id] receives.
+// clusterNode is a line of the answer to CLUSTER NODES.
+type clusterNode struct {
+	addr  string
+	flags []string
+	slots []string
+}
+
+func (n clusterNode) is(flag string) bool { return slices.Contains(n.flags, flag) }
+
+// nodesOf parses the answer to CLUSTER NODES.
+func nodesOf(text string) (all []clusterNode) {
+	for line := range strings.Lines(text) {
+		if words := strings.Fields(line); len(words) >= 8 {
+			addr, _, _ := strings.Cut(words[1], "@")
+			all = append(all, clusterNode{addr, strings.Split(words[2], ","), words[8:]})
+		}
+	}
+	return all
+}
+
+// movesOf returns the moves in the answer to CLUSTER NODES, for the server that answers: [slot->-id] gives
+// away, [slot-<-id] receives.
 func movesOf(nodes string) (all []move) {
-	for line := range strings.Lines(nodes) {
-		words := strings.Fields(line)
-		if len(words) < 8 || !slices.Contains(strings.Split(words[2], ","), "myself") {
+	for _, n := range nodesOf(nodes) {
+		if !n.is("myself") {
 			continue
 		}
-		for _, w := range words[8:] {
+		for _, w := range n.slots {
 			w, ok := strings.CutPrefix(w, "[")
 			if !ok {
 				continue

@@ -72,7 +72,11 @@ func unheard(err error) bool {
 	return err != nil && !refused(err) && !unstable(err)
 }
 
-const reachCode = "redis.reach"
+const (
+	reachCode = "redis.reach"
+	whyReach  = "locks that this server keeps can neither be taken nor renewed, unless a replica takes over; " +
+		"the primary of a replica lacks one that could confirm grants"
+)
 
 // report adds what is wrong with the servers themselves. If there is only one, errors say that.
 func (s *survey) report(ctx context.Context, f *doctor.Findings) {
@@ -94,7 +98,7 @@ func (s *survey) report(ctx context.Context, f *doctor.Findings) {
 		default:
 			f.Add(driver.Finding{Code: reachCode, Severity: driver.Slows, Server: server,
 				Found: fmt.Sprintf("no answer: %v", err),
-				Why:   "locks that this server keeps can neither be taken nor renewed",
+				Why:   whyReach,
 				Do:    "start it, or see why it cannot be reached from here"})
 		}
 	}
@@ -122,5 +126,6 @@ func (b *Backend) forOne(ctx context.Context) (context.Context, context.CancelFu
 // notTried is the finding about a check that needed a silent server.
 func notTried(code, what string, err error) driver.Finding {
 	return driver.Finding{Code: code, Severity: driver.Unclear, Found: fmt.Sprintf("%s: %v", what, err),
-		Why: "this check needs a server that did not answer", Do: "run the examination again when all servers answer"}
+		Why: "this check needs a certain server, which did not answer or is being replaced",
+		Do:  "run the examination again when all servers answer and no failover is under way"}
 }

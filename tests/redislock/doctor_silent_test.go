@@ -85,6 +85,7 @@ func TestDoctorFrozenServer(t *testing.T) {
 				conn := allKnown(t, dial)
 				frozen := c.Servers[victim]
 				want, _ := checksOf(diagnose(t, conn), frozen.Addr)
+				want = slices.DeleteFunc(want, func(check string) bool { return check == "redis.slots " })
 				frozen.Pause()
 				defer frozen.Continue()
 				var list []driver.Finding
@@ -103,7 +104,44 @@ func TestDoctorFrozenServer(t *testing.T) {
 				if !slices.Equal(open, missed) {
 					t.Errorf("unknown: %q, want %q", open, missed)
 				}
+				if !slices.ContainsFunc(list, func(f driver.Finding) bool { // only it knows of its moves
+					return f.Code == "redis.slots" && f.Server == frozen.Addr && f.Severity == driver.Unclear && f.MayEndanger
+				}) {
+					t.Errorf("its slots are not unknown: %+v", list)
+				}
 			})
 		}
+	}
+}
+
+// TestDoctorFailedServer: clients do not lead to a server that the Cluster has marked as failed. The report
+// mentions it all the same.
+func TestDoctorFailedServer(t *testing.T) {
+	t.Parallel()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good})
+	direct := testenv.Proxies(t, nil)
+	failed := c.Replica(0)
+	failed.Pause()
+	defer failed.Continue()
+	ask := dialRueidis(t, c.Servers[0].Addr)
+	until(t, "the replica is marked as failed", func() bool {
+		for _, a := range redislock.Ask(within(t, soon), ask.(redislock.Asker), "CLUSTER", "NODES") {
+			for line := range strings.Lines(a.Value.Text) {
+				if strings.Contains(line, " "+failed.Addr+"@") && strings.Contains(line, "slave,fail ") {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
+		t.Run(name, func(t *testing.T) {
+			b := redislock.New(dial(t, c, direct), nil)
+			t.Cleanup(func() { _ = b.Close() })
+			until(t, "the doctor mentions the failed server alone", func() bool { // others may be found, or stand still
+				list, err := b.Diagnose(within(t, 2*long), 15*time.Second)
+				return err == nil && slices.Equal(reached(list), []string{failed.Addr + " slows"})
+			})
+		})
 	}
 }

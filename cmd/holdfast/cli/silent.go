@@ -47,7 +47,12 @@ func silentServers(url string) string {
 	case len(addrs) == 1:
 		return "it takes connections and says nothing, so it is " + stopped + otherPort(url, addrs[0])
 	}
-	return fmt.Sprintf("%d of %d servers take connections and say nothing: they are %s", n, len(addrs), stopped)
+	scheme, _, _ := strings.Cut(url, "://")
+	if strings.HasSuffix(scheme, "+cluster") || strings.HasSuffix(scheme, "+sentinel") { // it leads to others
+		const others = "the silent one may be another, which \"holdfast doctor\" names"
+		return fmt.Sprintf("%d of %d servers of the URL take connections; %s", n, len(addrs), others)
+	}
+	return fmt.Sprintf("%d of %d servers take connections; one of them that does not answer is %s", n, len(addrs), stopped)
 }
 
 // addresses returns the servers of a URL, each with its port; none for a socket or a file.
