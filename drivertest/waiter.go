@@ -100,11 +100,13 @@ func (e *env) onRecord(r *driver.Request, token uint64) {
 }
 
 // waitPush waits up to d for a token on the reply's Wake, and asks again when pushed 0, as package
-// holdfast would (reply is then the newer answer). It does not renew. 0: no token came.
+// holdfast would (reply is then the newer answer). If that answer says when to ask again, it does. It
+// does not renew. 0: no token came.
 func (p *peer) waitPush(r *driver.Request, reply *driver.Reply, d time.Duration) uint64 {
 	p.e.Helper()
 	end := time.NewTimer(d)
 	defer end.Stop()
+	var retry <-chan time.Time // never for the first answer: the push must come by itself
 	for reply.Token == 0 {
 		select {
 		case token := <-reply.Wake:
@@ -112,9 +114,13 @@ func (p *peer) waitPush(r *driver.Request, reply *driver.Reply, d time.Duration)
 				p.e.onRecord(r, token)
 				return token
 			}
-			*reply = p.ask(r)
+		case <-retry:
 		case <-end.C:
 			return 0
+		}
+		*reply, retry = p.ask(r), nil
+		if reply.Retry > 0 {
+			retry = time.After(reply.Retry + time.Millisecond)
 		}
 	}
 	return reply.Token
