@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -167,12 +168,17 @@ func (w *row) run(out io.Writer) {
 		limit := 3 * max(w.time, 10*time.Minute)
 		args := slices.Concat([]string{"-json", "-count=1", "-vet=off", "-timeout", limit.String()}, w.args)
 		w.runs++
-		if res := goTest(w.dir, w.env, args, io.Discard); !res.ok {
+		res := goTest(w.dir, w.env, args, io.Discard)
+		switch passed := func(t test) bool { return t.verdict == "pass" }; {
+		case !res.ok:
 			w.failed = append(w.failed, res.failed()...)
 			if len(res.failed()) == 0 {
 				w.failed = append(w.failed, "no test of its own")
 			}
 			io.WriteString(out, res.report())
+			return
+		case !slices.ContainsFunc(res.tests, passed): // its name has changed, or it was skipped
+			w.failed = append(w.failed, "no test ran")
 			return
 		}
 	}
@@ -213,7 +219,8 @@ func (w *row) runFuzz(out io.Writer) {
 		cmd := exec.Command("go", "test", "-vet=off", "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", each.String(),
 			f.dir)
 		cmd.Dir = f.module
-		if text, err := cmd.CombinedOutput(); err != nil && !ranOut(string(text)) {
+		text, err := cmd.CombinedOutput()
+		if err != nil && !ranOut(string(text)) || err == nil && !bytes.Contains(text, []byte("execs: ")) {
 			w.failed = append(w.failed, f.name)
 			out.Write(text)
 		}

@@ -81,6 +81,7 @@ func TestDeep(t *testing.T) {
 		{name: "good", question: "this", dir: dir, args: []string{"./a"}, takes: time.Millisecond},
 		{name: "bad", question: "that", dir: dir, args: []string{"./b"}, takes: time.Millisecond},
 		{name: "again", question: "more", dir: dir, args: []string{"./a"}, share: 1},
+		{name: "renamed", question: "nothing", dir: dir, args: []string{"-run", "^TestOther$", "./a"}, takes: time.Millisecond},
 		{name: "long", question: "much", dir: dir, args: []string{"./a"}, takes: time.Hour},
 		{name: "texts", question: "any", fuzz: []string{dir}, share: 1},
 	}, 0.1, file, &out)
@@ -91,6 +92,7 @@ func TestDeep(t *testing.T) {
 	for _, want := range []string{
 		"What was run.\n\n### 20", ", 0.1 minutes asked for, ", "| good | this | 1 | ", "FAILED: TestParts |\n",
 		"| long | much | 0 | | left out: it takes 1h0m0s |\n", "FAILED: FuzzBad |\n",
+		"FAILED: no test ran |\n",
 		"\n### 2020-01-01, an old one\n\nrows\n",
 	} {
 		if !strings.Contains(string(text), want) {
