@@ -66,7 +66,11 @@ func (r *request) holds(token uint64, t term, now time.Duration) {
 		r.from = now
 	}
 	for i := range r.votes {
-		r.votes[i].firm = r.votes[i].proves(t)
+		s := &r.votes[i]
+		s.firm = s.proves(t)
+		if s.ended < t.stamp { // the grant that ended was an earlier one
+			s.ended = 0
+		}
 	}
 }
 
