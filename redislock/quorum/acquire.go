@@ -322,8 +322,8 @@ func (s *session) giveUp(ctx context.Context, r *request, over bool) {
 	var from []*endpoint
 	for i, p := range s.endpoints {
 		vote := &r.votes[i]
-		if vote.state == granted || vote.state == waiting || vote.sent > vote.answered || vote.uncounted ||
-			over && vote.shut {
+		if vote.state == granted || vote.state == waiting || vote.state == yielding ||
+			vote.sent > vote.answered || vote.uncounted || over && vote.shut {
 			from = append(from, p)
 		}
 	}

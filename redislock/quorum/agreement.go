@@ -292,10 +292,14 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if vote := &r.votes[p.index]; vote.state == waiting && !r.over {
+	switch vote := &r.votes[p.index]; {
+	case vote.state == waiting && !r.over:
 		// According to the server r holds it, but that answer has not arrived.
 		answered := vote.answered
 		s.background(func() { s.rejoin(r, p, answered) })
+		return
+	case vote.state == nothing && vote.sent <= max(vote.answered, vote.failed) && r.driver.Wait && !r.over:
+		s.askAfterYield(r, p) // the answer to an earlier question was lost, too
 		return
 	}
 	if !r.gives(p.index, rank) {
@@ -327,9 +331,10 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 				// The grant is over. Or it was raised: the answer to that was lost, or an older answer came after it and
 				// set the token back.
 				r.gone(p.index, t.stamp)
+				r.votes[p.index].uncounted = true
 				s.askAfterYield(r, p)
 			default: // it may have been done or not, or still happen
-				r.votes[p.index].state = nothing
+				r.votes[p.index].state, r.votes[p.index].uncounted = nothing, true
 				r.fails(p.index, t.stamp, err)
 				s.askAfterYield(r, p)
 			}

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -63,10 +64,18 @@ func TestYieldUnderAnOldToken(t *testing.T) {
 	})
 }
 
-// lostYield is a server that the first yield does not reach.
+// lostYield is a server that the first yield does not reach, nor the first questions after it.
 type lostYield struct {
 	member
-	lost atomic.Bool
+	lost  atomic.Bool
+	asked atomic.Int32 // so many questions are left that do not reach it
+}
+
+func (m *lostYield) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	if m.lost.Load() && m.asked.Add(-1) >= 0 {
+		return driver.Reply{}, 0, driver.ErrUncertain
+	}
+	return m.member.Ask(ctx, req, propose)
 }
 
 func (m *lostYield) Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (
@@ -77,29 +86,91 @@ func (m *lostYield) Yield(ctx context.Context, h driver.Hold, to string, place u
 	return m.member.Yield(ctx, h, to, place, block)
 }
 
-// TestYieldWithoutAnAnswer: a request has one server, which another one claims. The yield is lost. The session learns
-// soon that it still has the server, and yields it at the next claim.
+// TestYieldWithoutAnAnswer: a request has one server, which another one claims. The yield is lost, and perhaps the
+// question after it. The session learns soon that it still has the server, and yields it at the next claim.
 func TestYieldWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		w.votesFor(s, 1, "c", 0, time.Hour)
-		w.votesFor(s, 2, "c", 0, time.Hour)
-		p := s.endpoints[0]
-		here := p.at()
-		put(p, &lostYield{member: here})
-		reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
-		if err != nil || reply.Token != 0 {
-			t.Fatal(reply, err)
-		}
-		w.mu.Lock()
-		w.servers[0].join(simPlace{"b", 2, 1, time.Now().Add(time.Hour), 0, here.(*simMember)})
-		w.mu.Unlock()
-		for i := range 2 {
-			s.claimed(p, "a", 0, "b")
-			time.Sleep(time.Second)
-			if n := w.has("b"); n != i {
-				t.Errorf("after claim %d: %d servers have granted the other request", i+1, n)
+	for questions := range int32(3) {
+		synctest.Test(t, func(t *testing.T) {
+			w, s, p := claimedAtZero(t)
+			m := &lostYield{member: p.at()}
+			m.asked.Store(questions)
+			put(p, m)
+			for i := range 2 + int(questions) {
+				s.claimed(p, "a", 0, "b")
+				time.Sleep(time.Second)
+				if n := w.has("b"); (n == 1) != (i == 1+int(questions)) {
+					t.Errorf("%d questions lost, after claim %d: %d servers have granted the other request", questions, i+1, n)
+				}
 			}
-		}
-	})
+		})
+	}
+}
+
+// claimedAtZero is three, with a request a that waits and has granted server 0, where b waits.
+func claimedAtZero(t *testing.T) (*world, *session, *endpoint) {
+	w, s := three(t)
+	w.votesFor(s, 1, "c", 0, time.Hour)
+	w.votesFor(s, 2, "c", 0, time.Hour)
+	reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
+	if err != nil || reply.Token != 0 {
+		t.Fatal(reply, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := s.endpoints[0]
+	w.servers[0].join(simPlace{"b", 2, 1, time.Now().Add(time.Hour), 0, p.at().(*simMember)})
+	return w, s, p
+}
+
+// noAnswer is a server that does what a yield asks, or does not, and does not answer it for a second.
+type noAnswer struct {
+	member
+	does bool
+}
+
+func (m noAnswer) Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (
+	<-chan uint64, uint64, error) {
+	if m.does {
+		_, _, _ = m.member.Yield(ctx, h, to, place, block)
+	}
+	time.Sleep(time.Second)
+	return nil, 0, driver.ErrUncertain
+}
+
+// TestYieldDuringTheGrant: a request yields server 0, and a majority grants it before the answer, which is lost. Its
+// release leaves neither a grant nor a place at that server.
+func TestYieldDuringTheGrant(t *testing.T) {
+	for _, does := range []bool{false, true} {
+		t.Run(fmt.Sprint("does it ", does), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s, p := claimedAtZero(t)
+				here := p.at()
+				put(p, noAnswer{here, does})
+				s.claimed(p, "a", 0, "b")
+				time.Sleep(100 * time.Millisecond)
+				w.mu.Lock()
+				for _, v := range w.servers[1:] {
+					v.drop()
+					v.advance(0)
+				}
+				w.mu.Unlock()
+				time.Sleep(2 * time.Second) // the yield has failed
+				put(p, here)
+				r := s.find("a")
+				r.mu.Lock()
+				h := driver.Hold{Name: "x", ID: "a", Token: r.token}
+				r.mu.Unlock()
+				if err := s.Release(t.Context(), h, 0); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				w.mu.Lock()
+				v := w.servers[0]
+				if v.holder.id == "a" && v.held() || v.find("a") >= 0 {
+					t.Errorf("server 0 is left with %v until %v, and %v in the queue", v.holder, time.Until(v.end), v.queue)
+				}
+				w.mu.Unlock()
+			})
+		})
+	}
 }

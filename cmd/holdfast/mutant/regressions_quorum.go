@@ -110,4 +110,20 @@ var quorumRegressions = []Regression{
 		s.background(func() { s.askOne(r, p, s.stamp.Add(1)`, `	if false {
 		s.background(func() { s.askOne(r, p, s.stamp.Add(1)`},
 		}}, "redislock/quorum", "TestYieldUnderAnOldToken"},
+	{Mutant{ID: "quorum-keeps-an-old-end",
+		Bug: "a server that a waiting request lost counts as the end of the grant that it gets later, which is not extended soon",
+		Edits: []Edit{
+			{"redislock/quorum/lease.go", `if s.ended < t.stamp {`, `if false {`},
+		}}, "redislock/quorum", "TestVoteEndedBeforeTheGrant"},
+	{Mutant{ID: "quorum-leaves-a-lost-yield",
+		Bug: "the release leaves a grant at a server whose yield was not answered",
+		Edits: []Edit{
+			{"redislock/quorum/agreement.go", `r.votes[p.index].state, r.votes[p.index].uncounted = nothing, true`,
+				`r.votes[p.index].state = nothing`},
+		}}, "redislock/quorum", "TestYieldDuringTheGrant"},
+	{Mutant{ID: "quorum-asks-once-after-a-yield",
+		Bug: "if a yield and the question after it are lost, the server is nobody's until the next renewal",
+		Edits: []Edit{
+			{"redislock/quorum/agreement.go", `case vote.state == nothing && vote.sent <=`, `case false && vote.sent <=`},
+		}}, "redislock/quorum", "TestYieldWithoutAnAnswer"},
 }
