@@ -33,12 +33,13 @@ type suite struct {
 var suites = []suite{
 	{name: "every test at full size", question: "many contenders, 10,000 names, each client library in each suite",
 		dir: ".",
-		args: []string{"-race", "-p", "2", "-skip", "^TestTimed", "./...", "./redislock/goredisconn/...",
-			"./redislock/rueidisconn/...",
+		args: []string{"-race", "-p", "3", "-parallel", "4", "-skip", "^TestTimed",
+			"./tests/redislock", "./tests/torture", // they take longest, and wait most
+			"./...", "./redislock/goredisconn/...", "./redislock/rueidisconn/...",
 			"./sqllock/mysql/...", "./sqllock/postgres/...", "./sqllock/sqlite/...", "./open/...", "./tests/..."},
 		env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
 	{name: "every test of the command", question: "each store under verify, contests on each store", dir: "cmd/holdfast",
-		args: []string{"-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"},
+		args: []string{"-p", "3", "-parallel", "4", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"},
 		takes: 15 * time.Minute},
 	{name: "every test of the benchmarks", question: "each scenario and each peer", dir: "bench",
 		args: []string{"./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 3 * time.Minute},

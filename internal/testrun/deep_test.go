@@ -81,7 +81,8 @@ func TestDeep(t *testing.T) {
 		{name: "good", question: "this", dir: dir, args: []string{"./a"}, takes: time.Millisecond},
 		{name: "bad", question: "that", dir: dir, args: []string{"./b"}, takes: time.Millisecond},
 		{name: "again", question: "more", dir: dir, args: []string{"./a"}, share: 1},
-		{name: "renamed", question: "nothing", dir: dir, args: []string{"-run", "^TestOther$", "./a"}, takes: time.Millisecond},
+		{name: "renamed", question: "nothing", dir: dir, args: []string{"-run", "^TestOther$", "./a"},
+			takes: time.Millisecond},
 		{name: "long", question: "much", dir: dir, args: []string{"./a"}, takes: time.Hour},
 		{name: "texts", question: "any", fuzz: []string{dir}, share: 1},
 	}, 0.1, file, &out)
