@@ -241,6 +241,9 @@ func (s *session) notice(r *request, stamp int64) {
 	}
 }
 
+// settled reports whether no question to the server is under way.
+func (s *vote) settled() bool { return s.sent <= max(s.answered, s.failed) }
+
 // askOne asks one server, in the background.
 func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	r.mu.Lock()

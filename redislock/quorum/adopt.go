@@ -57,7 +57,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 			answers <- err
 		})
 	}
-	err = s.sum(ctx, answers, len(s.endpoints), false)
+	err = s.sum(ctx, answers, len(s.endpoints), 0, false)
 	r.mu.Lock()
 	mine := r.common() != 0
 	if err == nil && mine {

@@ -53,9 +53,19 @@ func (s *session) evaluate(r *request) {
 		s.background(func() { s.confirm(r) })
 		return
 	}
-	if r.rank() >= 0 && r.timer == nil {
-		r.timer = time.AfterFunc(s.claimPause(r), func() { s.claim(r) })
+	rank := r.rank()
+	switch {
+	case rank >= 0 && r.timer == nil:
+		s.claimIn(r, s.claimPause(r), rank)
+	case rank == 0 && r.lacking && r.timer.Stop(): // it has a majority now, so it need not wait for others
+		s.claimIn(r, min(s.moment(), r.since.lease/6), rank)
 	}
+}
+
+// claimIn calls claim after a pause. The caller holds r.mu, and r has no other timer.
+func (s *session) claimIn(r *request, pause time.Duration, rank int) {
+	r.lacking = rank > 0
+	r.timer = time.AfterFunc(pause, func() { s.claim(r) })
 }
 
 // background runs f in the background, unless the session is closed.
@@ -160,6 +170,7 @@ func (s *session) raiseOne(r *request, p *endpoint, t term, h driver.Hold, to ui
 			vote.token = token
 		case driver.IsOver(err):
 			r.gone(p.index, t.stamp)
+			vote.uncounted = true
 			// It is unknown whether it is queued there: the grant was over, or a push was forged.
 			if r.driver.Wait && r.token == 0 && !r.over && !r.asking {
 				r.wake.Put(0)
@@ -205,7 +216,7 @@ func (s *session) claim(r *request) {
 		s.background(func() { s.confirm(r) })
 		return
 	}
-	r.timer = time.AfterFunc(s.claimPause(r), func() { s.claim(r) })
+	s.claimIn(r, s.claimPause(r), rank)
 	s.claimAll(r, rank)
 	if r.claims < askAgain {
 		return
@@ -277,10 +288,15 @@ func (s *session) grantedAt(r *request, p *endpoint, t term, token uint64) {
 func (s *session) rejoin(r *request, p *endpoint, answered int64) {
 	r.mu.Lock()
 	vote := &r.votes[p.index]
-	again := !r.over && vote.state == waiting && vote.answered == answered && s.clock.now() < r.counts().end()
+	again := !r.over && vote.state == waiting && vote.answered == answered && vote.settled() &&
+		s.clock.now() < r.counts().end()
+	stamp := s.stamp.Add(1)
+	if again {
+		vote.sent = stamp // before another claim comes
+	}
 	r.mu.Unlock()
 	if again {
-		s.askOne(r, p, s.stamp.Add(1), s.clock.propose())
+		s.askOne(r, p, stamp, s.clock.propose())
 	}
 }
 
@@ -298,7 +314,7 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 		answered := vote.answered
 		s.background(func() { s.rejoin(r, p, answered) })
 		return
-	case vote.state == nothing && vote.sent <= max(vote.answered, vote.failed) && r.driver.Wait && !r.over:
+	case vote.state == nothing && vote.settled() && r.driver.Wait && !r.over:
 		s.askAfterYield(r, p) // the answer to an earlier question was lost, too
 		return
 	}
@@ -347,7 +363,9 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 // holds r.mu.
 func (s *session) askAfterYield(r *request, p *endpoint) {
 	if r.token == 0 && s.clock.now() < r.since.end() {
-		s.background(func() { s.askOne(r, p, s.stamp.Add(1), s.clock.propose()) })
+		stamp := s.stamp.Add(1)
+		r.votes[p.index].sent = stamp // before another claim comes
+		s.background(func() { s.askOne(r, p, stamp, s.clock.propose()) })
 	}
 }
 

@@ -68,8 +68,8 @@ func (r *request) holds(token uint64, t term, now time.Duration) {
 	for i := range r.votes {
 		s := &r.votes[i]
 		s.firm = s.proves(t)
-		if s.ended < t.stamp { // the grant that ended was an earlier one
-			s.ended = 0
+		if s.heard < t.sent { // the grant that ended was an earlier one
+			s.ended = false
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (r *request) renewed(t term) {
 	}
 	for i := range r.votes {
 		s := &r.votes[i]
-		s.firm, s.ended = s.firm || s.proves(t), 0
+		s.firm, s.ended = s.firm || s.proves(t), false
 	}
 }
 

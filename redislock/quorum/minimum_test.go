@@ -155,7 +155,7 @@ func TestReleaseBesideAnEmptyServer(t *testing.T) {
 		r := s.find("a")
 		r.mu.Lock()
 		r.gone(2, s.stamp.Add(1))
-		r.votes[2].ended, r.votes[2].missing = 1, true // as learn
+		r.votes[2].ended, r.votes[2].missing = true, true // as learn
 		r.mu.Unlock()
 		w.mu.Lock()
 		w.servers[2].drop()
@@ -182,7 +182,7 @@ func TestLateAnswerOfFive(t *testing.T) {
 			time.Sleep(4 * grace)
 			answers <- nil
 		}()
-		if err := s.sum(t.Context(), answers, 4, true); err != nil {
+		if err := s.sum(t.Context(), answers, 4, 0, true); err != nil {
 			t.Error(err)
 		}
 	})
@@ -272,7 +272,7 @@ func TestReleaseAfterABreakOfFive(t *testing.T) {
 		r := s.find("a")
 		r.mu.Lock()
 		r.gone(2, s.stamp.Add(1))
-		r.votes[2].ended = 1 // as learn
+		r.votes[2].ended = true // as learn
 		r.mu.Unlock()
 		for _, p := range s.endpoints[1:3] {
 			put(p, &owing{member: p.at(), owes: true})

@@ -122,9 +122,9 @@ func (s *session) holding(h driver.Hold) *request {
 func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool,
 	f func(context.Context, *endpoint, member, driver.Hold) error, missed func(*endpoint, driver.Hold)) error {
 	answers := make(chan error, len(s.endpoints))
-	asked := 0
+	asked, taking := 0, 0
 	for i, p := range s.endpoints {
-		own, has := h, true
+		own, has, without := h, true, false
 		if r != nil {
 			r.mu.Lock()
 			vote := &r.votes[i]
@@ -135,14 +135,20 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut &&
 				!vote.uncounted
 			vote.passing = has && r.over
+			without = vote.without()
 			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
 			if never {
 				continue
 			}
 		}
-		if !has {
+		switch {
+		case !has && without:
 			s.withdraw(r, p, func(error) {})
+			continue
+		case !has:
+			taking++
+			s.withdraw(r, p, func(err error) { answers <- withdrawal{err} })
 			continue
 		}
 		asked++
@@ -159,7 +165,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			answers <- err
 		})
 	}
-	return s.sum(ctx, answers, asked, proven)
+	return s.sum(ctx, answers, asked, taking, proven)
 }
 
 // passed records the answer of p to the release of r, and cancels a grant that it gave meanwhile.
@@ -191,15 +197,27 @@ func (r *request) isOver() bool {
 	return r.over
 }
 
+// without reports whether the server has nothing of the request, as far as is known: the last question could not
+// be sent there.
+func (s *vote) without() bool {
+	return s.state == nothing && !s.uncounted && s.failed >= s.sent && errors.Is(s.err, driver.ErrUnavailable)
+}
+
+// withdrawal is the answer of a server that was not asked, but from which the request was taken back.
+type withdrawal struct{ err error }
+
+func (withdrawal) Error() string { return "withdrawn" }
+
 // sum waits for the answers of a majority to a request that asked servers received. If the grant is
-// proven not to have ended before, it is enough that a majority no longer has it, asked or not.
-func (s *session) sum(ctx context.Context, answers <-chan error, asked int, proven bool) error {
-	done, gone, taken := 0, 0, 0
+// proven not to have ended before, it is enough that a majority no longer has it, asked or not. From so many
+// others, taking, the request is taken back: each may have it until it has answered.
+func (s *session) sum(ctx context.Context, answers <-chan error, asked, taking int, proven bool) error {
+	done, gone, taken, left := 0, 0, 0, taking
 	var errs []error
 	var late <-chan time.Time
 	need := s.b.need()
-	for open := asked; open > 0; open-- {
-		rid := proven && done > 0 && gone+taken == 0 && open+len(errs) <= len(s.endpoints)-need
+	for open := asked; open > 0 || taking > 0 && proven && done > 0 && gone+taken == 0; {
+		rid := proven && done > 0 && gone+taken == 0 && open+len(errs)+left <= len(s.endpoints)-need
 		switch over := rid || done+open+len(errs) < need; { // more answers may report another holder
 		case !over:
 			late = nil
@@ -210,6 +228,13 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 		}
 		select {
 		case err := <-answers:
+			if w := (withdrawal{}); errors.As(err, &w) {
+				if taking--; !undelivered(w.err) {
+					left--
+				}
+				continue
+			}
+			open--
 			switch {
 			case err == nil:
 				done++
@@ -223,7 +248,7 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 				errs = append(errs, err)
 			}
 		case <-late:
-			open = 1 // wait no longer
+			open, taking = 0, 0 // wait no longer
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 		}
@@ -232,7 +257,7 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 		}
 	}
 	switch {
-	case proven && done > 0 && gone+taken == 0 && asked-done <= len(s.endpoints)-need:
+	case proven && done > 0 && gone+taken == 0 && asked-done+left <= len(s.endpoints)-need:
 		return nil
 	case len(errs) >= need && !slices.ContainsFunc(errs, unsure): // a majority has refused
 		return s.b.verdict(errs)
@@ -267,7 +292,7 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 		}
 		s.cancelOne(p, name, id, func(err error) { answers <- err })
 	}
-	return s.sum(ctx, answers, len(s.endpoints), false)
+	return s.sum(ctx, answers, len(s.endpoints), 0, false)
 }
 
 // cancelOne cancels a request at one server. A server that does not receive it now gets it with a later

@@ -180,7 +180,7 @@ func (s *session) learn(p *endpoint, holds []hold, of []part, changes []driver.C
 				break // the server may have granted it after that answer: the next renewal asks for the grant
 			}
 			if vote.state == granted && vote.answered <= stamp {
-				vote.ended, vote.missing = stamp, c.Missing
+				vote.ended, vote.heard, vote.missing = true, s.clock.now(), c.Missing
 			}
 			r.gone(p.index, stamp)
 		case driver.Granted:
@@ -195,8 +195,8 @@ func (s *session) learn(p *endpoint, holds []hold, of []part, changes []driver.C
 			}
 			vote = r.accept(p.index, stamp)
 			if vote != nil {
-				if vote.state == nothing || vote.state == yielding {
-					vote.state, vote.token = waiting, 0
+				if vote.state == nothing || vote.state == yielding { // the push will not come by an earlier channel
+					vote.state, vote.token, vote.wake = waiting, 0, nil
 				}
 				vote.reply.Retry, vote.reply.Ahead, vote.until = c.Retry, c.Ahead, t.end()
 				if vote.wake == nil && !r.over { // the answer with the place was lost, and its wake-up channel with it
@@ -300,6 +300,11 @@ func (s *session) state(h *hold, c *driver.Change) {
 	case r.token != 0: // pushed before, and not proven now
 		c.State = driver.Unknown
 	case stands >= r.need:
+		if r.token == 0 && r.count(h.term.stamp, waiting) > len(r.votes)-r.need { // no majority had granted it
+			for i := range r.votes {
+				r.votes[i].ended = false
+			}
+		}
 		reply := r.notYet()
 		c.State, c.Retry, c.Ahead = driver.Waiting, reply.Retry, reply.Ahead
 		s.evaluate(r)

@@ -34,7 +34,8 @@ type request struct {
 	changed chan struct{}
 	wake    waiters.Slot // to the caller
 	claims  int          // how often others were asked to give way
-	timer   *time.Timer  // until they are asked again
+	timer   *time.Timer  // until they are asked again; lacking: when it was set, there was no majority
+	lacking bool
 }
 
 type state uint8
@@ -64,11 +65,12 @@ type vote struct {
 	// yielded is the last token that was offered to another request. Answers about that token and
 	// smaller ones are ignored, because the offer may reach the server at any time.
 	yielded uint64
-	ended   int64 // the exchange in which the server reported that the grant is over, since a majority proved it
-	missing bool  // because the server had no record of the name
-	passing bool  // the release has been sent there
-	stray   bool  // and meanwhile it answered that it had granted the request
-	writer  bool  // it has granted a write lease, as far as is known, even if the request has become a reader's
+	ended   bool          // the server reported that the grant is over, since a majority proved it
+	heard   time.Duration // when that was, by the session's clock
+	missing bool          // because the server had no record of the name
+	passing bool          // the release has been sent there
+	stray   bool          // and meanwhile it answered that it had granted the request
+	writer  bool          // it has granted a write lease, as far as is known, even if the request has become a reader's
 
 	// The request is withdrawn from the server and goes on. Until that is answered, the server's answers
 	// are ignored. A withdrawal without an answer may arrive at any time. It ends no grant with a token
@@ -195,11 +197,10 @@ func (r *request) waits(i int, t term, place uint64, reply driver.Reply) {
 	}
 }
 
-// ended reports whether a server reported the grant as over since a majority proved it: an operator
-// may have broken it.
+// ended reports whether a server reported the grant as over since a majority proved it, perhaps after a break.
 func (r *request) ended() bool {
 	for i := range r.votes {
-		if r.votes[i].ended != 0 {
+		if r.votes[i].ended {
 			return true
 		}
 	}
@@ -218,7 +219,7 @@ func (r *request) broken() bool {
 }
 
 // broken reports whether the server has a record by which the grant is over, perhaps because the lease has expired.
-func (s *vote) broken() bool { return s.ended != 0 && !s.missing }
+func (s *vote) broken() bool { return s.ended && !s.missing }
 
 // gone records that server i does not know the request.
 func (r *request) gone(i int, stamp int64) {

@@ -107,13 +107,13 @@ var quorumRegressions = []Regression{
 		Bug: "a request that offers a server under an old token, and is refused, forgets that it has the server",
 		Edits: []Edit{
 			{"redislock/quorum/agreement.go", `	if r.token == 0 && s.clock.now() < r.since.end() {
-		s.background(func() { s.askOne(r, p, s.stamp.Add(1)`, `	if false {
-		s.background(func() { s.askOne(r, p, s.stamp.Add(1)`},
+		stamp`, `	if false {
+		stamp`},
 		}}, "redislock/quorum", "TestYieldUnderAnOldToken"},
 	{Mutant{ID: "quorum-keeps-an-old-end",
 		Bug: "a server that a waiting request lost counts as the end of the grant that it gets later, which is not extended soon",
 		Edits: []Edit{
-			{"redislock/quorum/lease.go", `if s.ended < t.stamp {`, `if false {`},
+			{"redislock/quorum/lease.go", `if s.heard < t.sent {`, `if false {`},
 		}}, "redislock/quorum", "TestVoteEndedBeforeTheGrant"},
 	{Mutant{ID: "quorum-leaves-a-lost-yield",
 		Bug: "the release leaves a grant at a server whose yield was not answered",
@@ -124,6 +124,22 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-asks-once-after-a-yield",
 		Bug: "if a yield and the question after it are lost, the server is nobody's until the next renewal",
 		Edits: []Edit{
-			{"redislock/quorum/agreement.go", `case vote.state == nothing && vote.sent <=`, `case false && vote.sent <=`},
+			{"redislock/quorum/agreement.go", `case vote.state == nothing && vote.settled()`, `case false`},
 		}}, "redislock/quorum", "TestYieldWithoutAnAnswer"},
+	{Mutant{ID: "quorum-revives-a-broken-grant",
+		Bug: "a grant that an operator ended while it began is made again at the server that reported that",
+		Edits: []Edit{
+			{"redislock/quorum/lease.go", `if s.heard < t.sent {`, `if true {`},
+		}}, "redislock/quorum", "TestBrokenBeforeTheLastAnswer"},
+	{Mutant{ID: "quorum-waits-with-a-majority",
+		Bug: "a request that has got a majority with different tokens waits until it would claim servers again",
+		Edits: []Edit{
+			{"redislock/quorum/agreement.go", `case rank == 0 && r.lacking && r.timer.Stop():`, `case false:`},
+		}}, "redislock/quorum", "TestMajorityAfterALongWait"},
+	{Mutant{ID: "quorum-release-without-the-withdrawn",
+		Bug: "a release is successful although servers that may have the grant have not answered",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `			taking++
+`, ``},
+		}}, "redislock/quorum", "TestReleaseAfterALostYield"},
 }
