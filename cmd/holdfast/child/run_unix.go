@@ -290,9 +290,13 @@ func (j *job) pass(s syscall.Signal) {
 			j.suspend()
 		}
 	default:
-		if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGQUIT {
-			j.result.Asked = s
-		}
 		j.signal(s)
+		switch s {
+		case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
+			j.result.Asked = s
+			fallthrough
+		case syscall.SIGHUP:
+			j.signal(syscall.SIGCONT) // a stopped process first takes s when it is continued
+		}
 	}
 }

@@ -5,6 +5,7 @@ package child
 import (
 	"context"
 	"os"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -275,5 +276,24 @@ func TestStoppedLongAfterItWasAsked(t *testing.T) {
 	_ = syscall.Kill(j.pid, syscall.SIGSTOP)
 	if j.changed(waitFor(t, j.pid, "a debugger", syscall.WaitStatus.Stopped)); j.halt != nil {
 		t.Error("this process stops")
+	}
+}
+
+// TestEndOfAStoppedCommand: the command was stopped by STOP, and this process was not. A signal that asks the
+// command to end continues it. It would hold its lock for ever.
+func TestEndOfAStoppedCommand(t *testing.T) {
+	t.Chdir(t.TempDir()) // QUIT may leave a dump there
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			continue
+		}
+		j, _ := runs(t)
+		_ = syscall.Kill(j.pid, syscall.SIGSTOP)
+		j.changed(waitFor(t, j.pid, "STOP", syscall.WaitStatus.Stopped))
+		late := time.AfterFunc(10*time.Second, func() { _ = syscall.Kill(j.pid, syscall.SIGKILL) })
+		j.pass(s)
+		ends := func(ws syscall.WaitStatus) bool { return ws.Continued() || ws.Signaled() && ws.Signal() == s }
+		waitFor(t, j.pid, s.String(), ends)
+		late.Stop()
 	}
 }
