@@ -93,6 +93,7 @@ func Run(c *Command) (Result, error) {
 	defer keepTTOU()()
 	defer j.over()
 	catchStops(j.Signals)
+	j.prepare()
 	if j.term = openTerminal(); j.term != nil {
 		defer j.term.close()
 	}

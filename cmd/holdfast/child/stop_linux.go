@@ -20,17 +20,26 @@ func keepTTOU() (restore func()) {
 }
 
 // A pendingStop is a SIGTSTP that is pending in one thread, where it is blocked. The kernel drops it when
-// somebody sends a SIGCONT. So no SIGCONT comes too early for the stop that it shall cancel or end.
+// somebody sends a SIGCONT. So no SIGCONT that comes after pend is too early for the stop that it shall cancel.
+//
+// The SIGTSTP itself drops a SIGCONT that came before it, and that no thread has received. When pend blocks
+// SIGTSTP, the kernel looks for signals, and this thread receives a SIGCONT that is pending. So pend drops one
+// that comes between its two calls, within a microsecond. No call of the kernel does both, and nothing shows
+// afterwards what was dropped.
 type pendingStop struct{ mask unix.Sigset_t }
 
-// pend begins with a stop. The caller must call act or drop in the same goroutine.
+// pend begins with a stop. The caller must call act or drop at last, and all methods in the same goroutine.
 func pend() stopper {
-	runtime.LockOSThread()
 	p := &pendingStop{}
-	set := stopSet()
-	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &set, &p.mask)
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGTSTP)
+	p.begin()
 	return p
+}
+
+func (p *pendingStop) begin() {
+	runtime.LockOSThread()
+	set, pid, thread := stopSet(), os.Getpid(), unix.Gettid()
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &set, &p.mask)
+	_ = unix.Tgkill(pid, thread, syscall.SIGTSTP)
 }
 
 // stopSet is the set of SIGTSTP.
@@ -53,6 +62,14 @@ func (p *pendingStop) drop() {
 func (p *pendingStop) end() {
 	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &p.mask, nil)
 	runtime.UnlockOSThread()
+}
+
+// again begins anew if a SIGCONT was sent meanwhile. If that is pending, this thread receives it first.
+func (p *pendingStop) again() {
+	if !stillPending() {
+		p.end()
+		p.begin()
+	}
 }
 
 // act stops this process, or its group as a terminal would, unless a SIGCONT was sent meanwhile. It

@@ -3,11 +3,16 @@ package child
 import (
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestContinuedBeforeTheStop: a SIGCONT cancels a stop that has begun, and has not acted.
@@ -86,4 +91,65 @@ func TestStopThatWasCancelled(t *testing.T) {
 			t.Error("the command gets a stop that was cancelled")
 		}
 	})
+}
+
+// TestContinuedBeforeItIsReceived: a SIGCONT has been sent, and no thread has received it when the command
+// stops. The stop of this process does not drop it.
+func TestContinuedBeforeItIsReceived(t *testing.T) {
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, syscall.SIGCONT)
+	defer signal.Stop(received)
+	j, _ := runs(t)
+	j.pend = pend
+	defer j.over()
+	j.prepare()
+	var blocked unix.Sigset_t
+	blocked.Val[0] = 1 << (syscall.SIGCONT - 1)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	j.suspend()
+	select {
+	case <-received:
+	case <-time.After(10 * time.Second):
+		t.Error("SIGCONT is never received")
+	}
+}
+
+// TestStopThatIsReady: Run has a stop pending before anybody asks for one, and again after a SIGCONT. None is
+// left when it returns.
+func TestStopThatIsReady(t *testing.T) {
+	c := command(t, "sleep", "1000")
+	go func() {
+		defer func() { c.Signals <- syscall.SIGTERM }()
+		for _, when := range []string{"at first", "after a SIGCONT"} {
+			for start := time.Now(); !anyPends(syscall.SIGTSTP); time.Sleep(time.Millisecond) {
+				if time.Since(start) > 10*time.Second {
+					t.Error("no stop is pending " + when)
+					return
+				}
+			}
+			_ = syscall.Kill(os.Getpid(), syscall.SIGCONT) // it drops the stop
+		}
+	}()
+	if _, err := Run(c); err != nil || anyPends(syscall.SIGTSTP) {
+		t.Errorf("%v, or a stop is left", err)
+	}
+}
+
+// anyPends reports whether a signal is pending in a thread of this process.
+func anyPends(s syscall.Signal) bool {
+	files, _ := filepath.Glob("/proc/self/task/*/status")
+	for _, name := range files {
+		text, _ := os.ReadFile(name) // the thread may have ended
+		_, set, _ := strings.Cut(string(text), "SigPnd:")
+		set, _, _ = strings.Cut(set, "\n")
+		if n, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64); err == nil && n>>(s-1)&1 != 0 {
+			return true
+		}
+	}
+	return false
 }

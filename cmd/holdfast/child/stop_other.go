@@ -21,6 +21,9 @@ func pend() stopper { return laterStop{} }
 // drop cancels the stop.
 func (laterStop) drop() {}
 
+// again does nothing: no SIGCONT cancels the stop.
+func (laterStop) again() {}
+
 // act stops this process, or its group as a terminal would. It returns soon if nobody could continue
 // it: in an orphaned group the kernel ignores the signal. Package signal never restores the default
 // action of SIGTSTP once it has caught that; SIGTTIN still has its default action.

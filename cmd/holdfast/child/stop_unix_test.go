@@ -62,7 +62,8 @@ func TestStoppedForLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Dismiss()
-	j := &job{Command: command(t, "sleep"), pid: pid, deadline: deadline{guard: g}}
+	j := &job{Command: command(t, "sleep"), pid: pid, deadline: deadline{guard: g},
+		suspension: suspension{pend: new(stopsOf).pend}}
 	j.begin()
 	suspended := func() { // but for the stop of this process
 		t.Helper()
@@ -156,6 +157,8 @@ type testStop struct{ acts func() }
 func (s testStop) act(bool) (undo func()) { s.acts(); return func() {} }
 
 func (testStop) drop() {}
+
+func (testStop) again() {}
 
 // passedOn fails the test unless the command gets the stop, and this process did not stop.
 func passedOn(t *testing.T, s *Stops, halted chan struct{}) {

@@ -39,6 +39,7 @@ type Stops struct {
 type stopper interface {
 	act(group bool) (undo func()) // stops this process, or its group; nil: a SIGCONT has cancelled the stop
 	drop()                        // does not
+	again()                       // begins anew if a SIGCONT has cancelled the stop
 }
 
 // An order finds out whether a stop came before the SIGCONT that was received before it. Package signal

@@ -23,9 +23,10 @@ type suspension struct {
 	asked time.Time // when this process was asked to stop, until it has stopped
 
 	pend    func() stopper   // begins with a stop
-	halt    stopper          // the stop, until it acts
+	ready   stopper          // a stop that has begun: see prepare
+	halting bool             // this process is about to stop by it
 	group   bool             // it is for the group of this process, too
-	settle  <-chan time.Time // set with halt: see noNews
+	settle  <-chan time.Time // set with halting: see noNews
 	pausing <-chan paused    // set while the store is being paused
 	tries   int              // how often that has failed
 	late    int              // how often settle was late
@@ -61,6 +62,18 @@ func (j *job) stopped(by syscall.Signal) {
 // now. A command may ignore it, and a debugger may stop that command much later.
 func (j *job) wasAsked() bool { return !j.asked.IsZero() && time.Since(j.asked) < askedLimit }
 
+// prepare begins with a stop before anybody asks for one. If it began later, it could drop the SIGCONT of
+// somebody who asks for a stop and takes that back at once: see pend. A SIGCONT cancels the stop that is
+// ready, and the next one begins. So a SIGCONT is lost only if it and a SIGTSTP before it come in the moment
+// after another SIGCONT.
+func (j *job) prepare() {
+	if j.ready == nil {
+		j.ready = j.pend()
+	} else {
+		j.ready.again()
+	}
+}
+
 // suspend begins to stop this process until it is continued, and with it its group if the command has
 // stopped by itself or by a key of the terminal: a script in that group waits for this process, and the
 // shell above waits for the script. A stop that somebody sent to this process is for it alone; a terminal
@@ -72,14 +85,14 @@ func (j *job) suspend() {
 	switch {
 	case j.resume != nil:
 		return
-	case j.halt != nil:
-		j.halt.drop()
+	case j.halting:
 		j.group = j.group && !j.wasAsked()
 	default:
 		j.term.reclaim(j.pid)
 		j.group, j.tries, j.late = !j.wasAsked(), 0, 0
 	}
-	j.halt = j.pend()
+	j.prepare()
+	j.halting = true
 	j.settleAgain()
 }
 
@@ -128,7 +141,7 @@ func (j *job) news() (found bool) {
 	default:
 		found = len(j.Signals) > 0
 	}
-	if found && j.halt != nil {
+	if found && j.halting {
 		j.settleAgain()
 	}
 	return found
@@ -139,16 +152,16 @@ func (j *job) news() (found bool) {
 func (j *job) storePaused(p paused) {
 	defer p.resume()
 	j.pausing = nil
-	if j.halt == nil || j.settle != nil || j.news() { // it was another stop, or may not be meant any more
+	if !j.halting || j.settle != nil || j.news() { // it was another stop, or may not be meant any more
 		return
 	}
 	if j.tries++; !p.done && j.tries < pauseTries {
 		j.settleAgain()
 		return
 	}
-	halt := j.halt
-	j.halt, j.timely = nil, false
-	if j.undo = halt.act(j.group); j.undo != nil {
+	ready := j.ready
+	j.ready, j.halting, j.timely = nil, false, false
+	if j.undo = ready.act(j.group); j.undo != nil {
 		j.asked = time.Time{}
 		j.setResume()
 	}
@@ -156,12 +169,9 @@ func (j *job) storePaused(p paused) {
 
 // dropStop drops a stop that has not acted, and reports whether there was one.
 func (j *job) dropStop() bool {
-	if j.halt == nil {
-		return false
-	}
-	j.halt.drop()
-	j.halt, j.settle = nil, nil
-	return true
+	was := j.halting
+	j.halting, j.settle = false, nil
+	return was
 }
 
 // endStop drops a stop that has not acted, and makes this process catch SIGTSTP again after one that has.
@@ -176,6 +186,9 @@ func (j *job) endStop() {
 // over ends the stop when Run returns.
 func (j *job) over() {
 	j.endStop()
+	if j.ready != nil {
+		j.ready.drop()
+	}
 	if j.pausing != nil {
 		go func() { (<-j.pausing).resume() }()
 	}
@@ -198,6 +211,7 @@ func (j *job) notStopped() {
 		j.setResume()
 	case j.held:
 		j.endStop()
+		j.prepare()
 	default:
 		j.goOn()
 	}
@@ -206,6 +220,7 @@ func (j *job) notStopped() {
 // goOn continues the command after this process has been continued.
 func (j *job) goOn() {
 	j.endStop()
+	j.prepare()
 	j.term.lend(j.pid)
 	if j.watch(); j.ending {
 		return
