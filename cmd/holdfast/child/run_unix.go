@@ -278,10 +278,10 @@ func (j *job) changed(ws syscall.WaitStatus) {
 func (j *job) pass(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCONT:
-		if j.resume == nil {
-			j.order.cancels()
+		running := j.resume == nil
+		if j.goOn(); running {
+			j.order.cancels() // now: goOn may take longer than signals that come together
 		}
-		j.goOn()
 	case syscall.SIGTSTP:
 		if j.order.cancelled() {
 			return

@@ -140,6 +140,18 @@ func TestStopThatIsReady(t *testing.T) {
 	}
 }
 
+// TestCancelledOnABusyMachine: a SIGCONT cancels the stop that came with it, however long it takes to handle
+// the SIGCONT.
+func TestCancelledOnABusyMachine(t *testing.T) {
+	j, _ := runs(t)
+	var last time.Time
+	j.Left = func() time.Duration { last = time.Now(); return time.Hour }
+	j.pass(syscall.SIGCONT)
+	if last.IsZero() || j.order.continued.Before(last) {
+		t.Error("the time begins before the SIGCONT is handled")
+	}
+}
+
 // anyPends reports whether a signal is pending in a thread of this process.
 func anyPends(s syscall.Signal) bool {
 	files, _ := filepath.Glob("/proc/self/task/*/status")
