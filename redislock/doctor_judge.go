@@ -228,7 +228,7 @@ func (n *node) replicas(f *doctor.Findings) {
 		return
 	case n.info["role"] == "slave":
 		return
-	case connected == "0":
+	case connected == "0" && n.wait == 0:
 		f.Fine(code, "the server has no replicas, so none that lacks the last grants can be promoted")
 		return
 	}

@@ -229,6 +229,18 @@ func TestDoctorReplicas(t *testing.T) {
 	}
 }
 
+// TestDoctorNoReplicaConfirms: one replica has to confirm each grant, and there is none.
+func TestDoctorNoReplicaConfirms(t *testing.T) {
+	t.Parallel()
+	by := map[string]driver.Finding{}
+	for _, f := range diagnoseWaiting(t, dialRueidis(t, testenv.Redis(t, good...).Addr), 1) {
+		by[f.Code] = f
+	}
+	if f := by["redis.replicas"]; unlike(by) != "replicas slows" || f.Why != "no lock can be granted or kept" {
+		t.Errorf("not fine: %q, %+v", unlike(by), f)
+	}
+}
+
 // otherWay subscribes at another server than it asks, as behind a proxy that spreads connections.
 type otherWay struct {
 	redislock.Conn
