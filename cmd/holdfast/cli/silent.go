@@ -44,13 +44,17 @@ func silentServers(url string) string {
 		return ""
 	case n == 0:
 		return "no connection is possible either: the machine is down, or a firewall drops what is sent"
-	case len(addrs) == 1:
-		return "it takes connections and says nothing, so it is " + stopped + otherPort(url, addrs[0])
 	}
 	scheme, _, _ := strings.Cut(url, "://")
-	if strings.HasSuffix(scheme, "+cluster") || strings.HasSuffix(scheme, "+sentinel") { // it leads to others
-		const others = "the silent one may be another, which \"holdfast doctor\" names"
+	leads := strings.HasSuffix(scheme, "+cluster") || strings.HasSuffix(scheme, "+sentinel") // to other servers
+	const others = "the silent one may be another, which \"holdfast doctor\" names"
+	switch {
+	case leads && len(addrs) == 1:
+		return "the server of the URL takes connections" + otherPort(url, addrs[0]) + "; " + others
+	case leads:
 		return fmt.Sprintf("%d of %d servers of the URL take connections; %s", n, len(addrs), others)
+	case len(addrs) == 1:
+		return "it takes connections and says nothing, so it is " + stopped + otherPort(url, addrs[0])
 	}
 	return fmt.Sprintf("%d of %d servers take connections; one of them that does not answer is %s", n, len(addrs), stopped)
 }

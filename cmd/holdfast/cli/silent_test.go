@@ -27,6 +27,8 @@ func TestSilentServers(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	for url, want := range map[string]string{
 		"redis://" + l.Addr().String():                     "it takes connections and says nothing",
+		"redis+cluster://" + l.Addr().String():             "the server of the URL takes connections; the silent one may be",
+		"rediss+sentinel://" + l.Addr().String() + "/m":    "the server of the URL takes connections; the silent one may be",
 		"redis+cluster://127.0.0.1:1," + l.Addr().String(): "1 of 2 servers of the URL take connections",
 		"zk://127.0.0.1:1," + l.Addr().String():            "1 of 2 servers take connections; one of them",
 		"redis://127.0.0.1:1":                              "no connection is possible either",
