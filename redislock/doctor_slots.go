@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,6 @@ import (
 // lookForMoves reports slots with locks that are moving to another server of a Cluster, or that an
 // abandoned move left in between.
 func (b *Backend) lookForMoves(ctx context.Context, s *survey, f *doctor.Findings) {
-	const code = "redis.slots"
 	if !b.cluster {
 		return
 	}
@@ -24,11 +24,11 @@ func (b *Backend) lookForMoves(ctx context.Context, s *survey, f *doctor.Finding
 		ours[slotOf(string(digits[shard>>4])+string(digits[shard&15]))] = true
 	}
 	asked, moving := false, false
-	failed, owners := map[string]bool{}, map[string]bool{}
+	nodes := map[string]clusterNode{} // by id
 	for _, a := range s.Ask(ctx, "CLUSTER", "NODES") {
 		switch {
 		case refused(a.Err):
-			f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Server: a.Server,
+			f.Add(driver.Finding{Code: slotsCode, Severity: driver.Unclear, MayEndanger: true, Server: a.Server,
 				Found: fmt.Sprintf("whether slots are moving could not be found out: %v", a.Err), Why: whyMovesHarm,
 				Do: "examine it as a user with the permission: ACL SETUSER NAME +cluster|nodes. Or run redis-cli --cluster check"})
 			return
@@ -37,43 +37,56 @@ func (b *Backend) lookForMoves(ctx context.Context, s *survey, f *doctor.Finding
 		}
 		asked = true
 		for _, n := range nodesOf(a.Value.Text) {
-			failed[n.addr] = failed[n.addr] || n.is("fail") && !n.is("noaddr")
-			owners[n.addr] = owners[n.addr] || !n.is("slave")
+			nodes[n.id] = nodes[n.id].and(n)
 		}
 		for _, m := range movesOf(a.Value.Text) {
 			if !ours[m.slot] {
 				continue
 			}
 			moving = true
-			f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Server: a.Server,
+			f.Add(driver.Finding{Code: slotsCode, Severity: driver.Endangers, Server: a.Server,
 				Found: fmt.Sprintf("slot %d, which keeps locks, is moving %s", m.slot, m.where), Why: whyMovesHarm,
 				Do: "begin no failover before the move has ended, then wait until the replicas of the new owner have caught up; " +
 					"redis-cli --cluster fix ends an abandoned move"})
 		}
 	}
-	unknown := false // only the owner of a slot knows that it is moving
+	if unknown := s.lookAtNodes(nodes, f); asked && !moving && !unknown {
+		f.Fine(slotsCode, "no slot that keeps locks is moving")
+	}
+}
+
+// lookAtNodes reports what the servers of a Cluster say of those that did not answer. It reports whether
+// one of these may own slots: only the owner of a slot knows that it is moving.
+func (s *survey) lookAtNodes(nodes map[string]clusterNode, f *doctor.Findings) (unknown bool) {
+	failed, owners := map[string]bool{}, map[string]bool{}
+	for _, n := range nodes {
+		server := n.name(s.servers)
+		failed[server] = failed[server] || n.is("fail")
+		owners[server] = owners[server] || n.is("master") || !n.is("slave")
+	}
 	for _, server := range slices.Sorted(maps.Keys(s.silent)) {
 		if owns, listed := owners[server]; owns || !listed {
 			unknown = true
-			f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Server: server,
+			f.Add(driver.Finding{Code: slotsCode, Severity: driver.Unclear, MayEndanger: true, Server: server,
 				Found: fmt.Sprintf("whether slots are moving could not be found out: %v", s.silent[server]), Why: whyMovesHarm,
 				Do: "run the examination again when the server answers"})
 		}
 	}
-	if asked && !moving && !unknown {
-		f.Fine(code, "no slot that keeps locks is moving")
-	}
 	for _, server := range slices.Sorted(maps.Keys(failed)) {
-		if failed[server] && s.silent[server] == nil {
+		if failed[server] && server != "" && s.silent[server] == nil {
 			f.Add(driver.Finding{Code: reachCode, Severity: driver.Slows, Server: server,
 				Found: "the Cluster has marked this server as failed", Why: whyReach,
 				Do: "start it, or see why the others cannot reach it; if it is gone for good: redis-cli --cluster del-node"})
 		}
 	}
+	return unknown
 }
 
-const whyMovesHarm = "if the old or the new owner is replaced before the slot has arrived, and its replicas' copy is lost with it, " +
-	"grants are forgotten and their locks granted again, whatever WaitReplicas says"
+const (
+	slotsCode    = "redis.slots"
+	whyMovesHarm = "if the old or the new owner is replaced before the slot has arrived, and its replicas' copy is lost with it, " +
+		"grants are forgotten and their locks granted again, whatever WaitReplicas says"
+)
 
 // move is a slot that a server gives away or receives.
 type move struct {
@@ -81,22 +94,52 @@ type move struct {
 	where string
 }
 
-// clusterNode is a line of the answer to CLUSTER NODES.
+// clusterNode is a server of a Cluster, as the answers to CLUSTER NODES describe it.
 type clusterNode struct {
-	addr  string
+	id    string
+	names []string // host:port, of its address and of its hostname
 	flags []string
 	slots []string
 }
 
 func (n clusterNode) is(flag string) bool { return slices.Contains(n.flags, flag) }
 
-// nodesOf parses the answer to CLUSTER NODES.
+// and returns all that n and another answer say about the server.
+func (n clusterNode) and(o clusterNode) clusterNode {
+	return clusterNode{o.id, slices.Concat(n.names, o.names), slices.Concat(n.flags, o.flags),
+		slices.Concat(n.slots, o.slots)}
+}
+
+// name returns the name of n among those that the client uses; else another one, or "" if there is none.
+func (n clusterNode) name(used []string) string {
+	for _, name := range n.names {
+		if slices.Contains(used, name) {
+			return name
+		}
+	}
+	return append(n.names, "")[0]
+}
+
+// nodesOf parses the answer to CLUSTER NODES. The second word is ADDRESS:PORT@BUS or ADDRESS:PORT@BUS,HOSTNAME,
+// without brackets around an IPv6 address. The address of a server that has none is :0.
 func nodesOf(text string) (all []clusterNode) {
 	for line := range strings.Lines(text) {
-		if words := strings.Fields(line); len(words) >= 8 {
-			addr, _, _ := strings.Cut(words[1], "@")
-			all = append(all, clusterNode{addr, strings.Split(words[2], ","), words[8:]})
+		words := strings.Fields(line)
+		if len(words) < 8 {
+			continue
 		}
+		n := clusterNode{id: words[0], flags: strings.Split(words[2], ","), slots: words[8:]}
+		addr, more, _ := strings.Cut(words[1], "@")
+		_, hostname, _ := strings.Cut(more, ",")
+		hostname, _, _ = strings.Cut(hostname, ",")
+		colon := max(0, strings.LastIndexByte(addr, ':'))
+		port := strings.TrimPrefix(addr[colon:], ":")
+		for _, host := range []string{addr[:colon], hostname} {
+			if host != "" && port != "0" {
+				n.names = append(n.names, net.JoinHostPort(host, port))
+			}
+		}
+		all = append(all, n)
 	}
 	return all
 }
