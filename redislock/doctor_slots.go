@@ -55,28 +55,47 @@ func (b *Backend) lookForMoves(ctx context.Context, s *survey, f *doctor.Finding
 	}
 }
 
-// lookAtNodes reports what the servers of a Cluster say of those that did not answer. It reports whether
-// one of these may own slots: only the owner of a slot knows that it is moving.
+// lookAtNodes reports the servers of a Cluster that were not examined, or that have failed. It reports whether
+// one that did not answer may own slots: only the owner of a slot knows that it is moving.
 func (s *survey) lookAtNodes(nodes map[string]clusterNode, f *doctor.Findings) (unknown bool) {
-	failed, owners := map[string]bool{}, map[string]bool{}
-	for _, n := range nodes {
+	open := func(server string, why any) {
+		unknown = true
+		f.Add(driver.Finding{Code: slotsCode, Severity: driver.Unclear, MayEndanger: true, Server: server,
+			Found: fmt.Sprintf("whether slots are moving could not be found out: %v", why), Why: whyMovesHarm,
+			Do: "run the examination again when the server answers"})
+	}
+	owners := map[string]bool{}
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		n := nodes[id]
 		server := n.name(s.servers)
-		failed[server] = failed[server] || n.is("fail")
 		owners[server] = owners[server] || n.is("master") || !n.is("slave")
+		reach := driver.Finding{Code: reachCode, Server: server}
+		switch {
+		case s.silent[server] != nil || n.is("handshake"):
+			continue
+		case n.is("fail"):
+			reach.Severity, reach.Why, reach.Found = driver.Slows, whyReach, "the Cluster has marked this server as failed"
+			reach.Do = "start it, or see why the others cannot reach it; if it is gone for good: redis-cli --cluster del-node"
+		case !n.is("myself") && !slices.Contains(s.servers, server):
+			reach.Severity, reach.Found = driver.Unclear, "not examined: the client does not lead to it"
+			reach.Why = "no check of this server was made. Clients are not led to a replica that has no data yet, or whose " +
+				"primary has failed, nor to a primary without slots"
+			reach.Do = "see its role and its state with redis-cli INFO replication, and run the examination again"
+		default:
+			continue
+		}
+		if server == "" {
+			reach.Found = fmt.Sprintf("nobody knows the address of node %.8s", id)
+		} else {
+			f.Add(reach)
+		}
+		if n.owns() && !n.is("myself") {
+			open(server, reach.Found)
+		}
 	}
 	for _, server := range slices.Sorted(maps.Keys(s.silent)) {
 		if owns, listed := owners[server]; owns || !listed {
-			unknown = true
-			f.Add(driver.Finding{Code: slotsCode, Severity: driver.Unclear, MayEndanger: true, Server: server,
-				Found: fmt.Sprintf("whether slots are moving could not be found out: %v", s.silent[server]), Why: whyMovesHarm,
-				Do: "run the examination again when the server answers"})
-		}
-	}
-	for _, server := range slices.Sorted(maps.Keys(failed)) {
-		if failed[server] && server != "" && s.silent[server] == nil {
-			f.Add(driver.Finding{Code: reachCode, Severity: driver.Slows, Server: server,
-				Found: "the Cluster has marked this server as failed", Why: whyReach,
-				Do: "start it, or see why the others cannot reach it; if it is gone for good: redis-cli --cluster del-node"})
+			open(server, s.silent[server])
 		}
 	}
 	return unknown
@@ -103,6 +122,11 @@ type clusterNode struct {
 }
 
 func (n clusterNode) is(flag string) bool { return slices.Contains(n.flags, flag) }
+
+// owns reports whether n has slots, other than those that move to it or from it.
+func (n clusterNode) owns() bool {
+	return slices.ContainsFunc(n.slots, func(slot string) bool { return !strings.HasPrefix(slot, "[") })
+}
 
 // and returns all that n and another answer say about the server.
 func (n clusterNode) and(o clusterNode) clusterNode {

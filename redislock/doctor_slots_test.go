@@ -16,6 +16,7 @@ func TestDoctorNodes(t *testing.T) {
 	const (
 		primary = " master - 0 0 1 connected "
 		replica = " slave n1 0 0 1 connected "
+		down    = " master,fail - 0 0 1 connected "
 		failed  = " slave,fail n1 0 0 1 connected "
 	)
 	for name, c := range map[string]struct {
@@ -29,12 +30,22 @@ func TestDoctorNodes(t *testing.T) {
 		"a silent replica with a hostname": {"10.0.0.2:2@12,two,shard-id=x" + replica, "two:2", true, ""},
 		"a silent primary":                 {"h:2@12" + primary + "0-5", "h:2", true, "slots unknown h:2"},
 		"a silent primary at IPv6":         {"::1:2@12" + primary + "0-5", "[::1]:2", true, "slots unknown [::1]:2"},
-		"a silent server of unknown role":  {"h:2@12" + replica, "h:3", true, "slots unknown h:3"},
+		"a silent server of unknown role":  {"h:2@12" + replica, "h:3", true, "reach unknown h:2, slots unknown h:3"},
 		"a failed replica":                 {"h:2@12" + failed, "", false, "reach slows h:2"},
 		"a failed replica at IPv6":         {"::1:2@12" + failed, "", false, "reach slows [::1]:2"},
 		"a failed replica with a hostname": {"10.0.0.2:2@12,two" + failed, "two:2", false, "reach slows two:2"},
 		"a failed replica that is silent":  {"::1:2@12" + failed, "[::1]:2", true, ""}, // a finding of its own
-		"a failed replica of no address":   {":0@0,two slave,fail,noaddr n0 0 0 1 connected", "", false, ""},
+		"a failed replica of no address":   {":0@0,two slave,fail,noaddr n1 0 0 1 connected", "", false, ""},
+		"a failed primary":                 {"h:2@12" + down + "0-5", "", false, "reach slows h:2, slots unknown h:2"},
+		"a failed primary without slots":   {"h:2@12" + down, "", false, "reach slows h:2"},
+		"a failed primary of no address":   {":0@0 master,fail,noaddr - 0 0 1 connected 0-5", "", false, "slots unknown "},
+		"a primary of no address":          {":0@0 master,noaddr - 0 0 1 connected 0-5", "", false, "slots unknown "},
+		"a primary that nobody asked":      {"h:2@12" + primary + "0-5", "", false, "reach unknown h:2, slots unknown h:2"},
+		"a primary that receives slots":    {"h:2@12" + primary + "[7-<-n1]", "", false, "reach unknown h:2"},
+		"a replica that nobody asked":      {"h:2@12" + replica, "", false, "reach unknown h:2"},
+		"a server that nobody knows yet":   {"h:2@12 handshake - 0 0 0 connected", "", false, ""},
+		"two primaries that answer":        {"h:2@12" + primary + "0-5", "h:2", false, ""},
+		"a failed primary that answers":    {"h:2@12 myself,master,fail - 0 0 1 up 0-5", "h:2", false, "reach slows h:2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, f := &survey{servers: []string{"h:1"}, silent: map[string]error{}}, doctor.Findings{}

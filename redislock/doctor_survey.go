@@ -89,10 +89,12 @@ func (s *survey) report(ctx context.Context, f *doctor.Findings) {
 			Why: "not all checks of this server were made: a failover, or another change of the servers, was under way",
 			Do:  "run the examination again"})
 	}
+	known := func(server string) bool {
+		return slices.ContainsFunc(f.List, func(f driver.Finding) bool { return f.Code == reachCode && f.Server == server })
+	}
 	for _, server := range slices.Sorted(maps.Keys(s.silent)) {
-		known := func(f driver.Finding) bool { return f.Code == reachCode && f.Server == server }
 		switch err := s.silent[server]; {
-		case slices.ContainsFunc(f.List, known):
+		case known(server):
 		case errors.Is(err, errDropped):
 			changed(server, "the client has dropped this server while it was examined")
 		default:
@@ -103,7 +105,7 @@ func (s *survey) report(ctx context.Context, f *doctor.Findings) {
 		}
 	}
 	for _, a := range s.AskAll(ctx, nil) {
-		if a.Server != "" && !slices.Contains(s.servers, a.Server) {
+		if a.Server != "" && !slices.Contains(s.servers, a.Server) && !known(a.Server) {
 			changed(a.Server, "the client found this server while others were examined")
 		}
 	}

@@ -71,7 +71,7 @@ func TestDoctorWholeCluster(t *testing.T) {
 					t.Errorf("asked %q, want %q, too", got, primary)
 				}
 			}
-			list := diagnoseWaiting(t, dial(t, c, direct), 0)
+			list := diagnoseWaiting(t, allKnown(t, c, dial, direct), 0)
 			if got := complaints(list); got != "cutoff endangers 3, replicas endangers 3" {
 				t.Errorf("not fine: %s", got)
 			}
@@ -86,10 +86,10 @@ func TestDoctorWholeCluster(t *testing.T) {
 					t.Errorf("roles and clocks of %v", seen)
 				}
 			}
-			if got := complaints(diagnoseWaiting(t, dial(t, c, direct), 1)); got != "" {
+			if got := complaints(diagnoseWaiting(t, allKnown(t, c, dial, direct), 1)); got != "" {
 				t.Errorf("with all replicas not fine: %s", got)
 			}
-			if got := complaints(diagnoseWaiting(t, dial(t, c, direct), 2)); got != "replicas slows 3" {
+			if got := complaints(diagnoseWaiting(t, allKnown(t, c, dial, direct), 2)); got != "replicas slows 3" {
 				t.Errorf("with more than all replicas: %s", got)
 			}
 		})

@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +38,28 @@ func reached(list []driver.Finding) (all []string) {
 	return all
 }
 
+// allKnown returns a Conn that leads to all servers, whichever of them the client asks for the others. The
+// servers of a young Cluster do not list its replicas.
+func allKnown(t testing.TB, c *testenv.RedisClusterServers, dial dialCluster, p *testenv.TCPProxies) redislock.Conn {
+	t.Helper()
+	for ctx := within(t, long); ; {
+		conn := dial(t, c, p)
+		all := redislock.Ask(ctx, conn.(redislock.Asker), "CLUSTER", "SLOTS")
+		if len(all) == len(c.Servers) && !slices.ContainsFunc(all, func(a redislock.Answer) bool {
+			return a.Err != nil || slices.ContainsFunc(a.Value.List, func(slots redislock.Value) bool {
+				return len(slots.List) < 4 // first, last, primary, replica
+			})
+		}) {
+			return conn
+		}
+		select {
+		case <-time.After(100 * time.Millisecond): // there is no event for it
+		case <-ctx.Done():
+			t.Fatal("the client does not find all servers")
+		}
+	}
+}
+
 // TestDoctorFrozenServer: one server of a Cluster does not answer. All checks of the others are made, and
 // only those that need this server are unknown.
 func TestDoctorFrozenServer(t *testing.T) {
@@ -57,20 +80,6 @@ func TestDoctorFrozenServer(t *testing.T) {
 		}
 		return list
 	}
-	// allKnown returns a Conn that leads to all servers. A young Cluster does not list its replicas.
-	allKnown := func(t *testing.T, dial dialCluster) redislock.Conn {
-		for ctx := within(t, long); ; {
-			conn := dial(t, c, direct)
-			if len(conn.(redislock.Asker).AskAll(ctx, nil)) == len(c.Servers) {
-				return conn
-			}
-			select {
-			case <-time.After(100 * time.Millisecond): // there is no event for it
-			case <-ctx.Done():
-				t.Fatal("the client does not find all servers")
-			}
-		}
-	}
 	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
 		for _, victim := range []int{other, scripts} {
 			what := name + ", a server that one check needs"
@@ -82,7 +91,7 @@ func TestDoctorFrozenServer(t *testing.T) {
 				missed = append(missed, "redis.wakeups")
 			}
 			t.Run(what, func(t *testing.T) {
-				conn := allKnown(t, dial)
+				conn := allKnown(t, c, dial, direct)
 				frozen := c.Servers[victim]
 				want, _ := checksOf(diagnose(t, conn), frozen.Addr)
 				want = slices.DeleteFunc(want, func(check string) bool { return check == "redis.slots " })
@@ -114,6 +123,22 @@ func TestDoctorFrozenServer(t *testing.T) {
 	}
 }
 
+// marked waits until the first server lists one with these flags.
+func marked(t testing.TB, c *testenv.RedisClusterServers, server *testenv.RedisServer, flags string) {
+	t.Helper()
+	ask := dialRueidis(t, c.Servers[0].Addr)
+	until(t, "the server is marked as "+flags, func() bool {
+		for _, a := range redislock.Ask(within(t, soon), ask.(redislock.Asker), "CLUSTER", "NODES") {
+			for line := range strings.Lines(a.Value.Text) {
+				if strings.Contains(line, " "+server.Addr+"@") && strings.Contains(line, " "+flags+" ") {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
 // TestDoctorFailedServer: clients do not lead to a server that the Cluster has marked as failed. The report
 // mentions it all the same.
 func TestDoctorFailedServer(t *testing.T) {
@@ -123,17 +148,7 @@ func TestDoctorFailedServer(t *testing.T) {
 	failed := c.Replica(0)
 	failed.Pause()
 	defer failed.Continue()
-	ask := dialRueidis(t, c.Servers[0].Addr)
-	until(t, "the replica is marked as failed", func() bool {
-		for _, a := range redislock.Ask(within(t, soon), ask.(redislock.Asker), "CLUSTER", "NODES") {
-			for line := range strings.Lines(a.Value.Text) {
-				if strings.Contains(line, " "+failed.Addr+"@") && strings.Contains(line, "slave,fail ") {
-					return true
-				}
-			}
-		}
-		return false
-	})
+	marked(t, c, failed, "slave,fail")
 	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			b := redislock.New(dial(t, c, direct), nil)
@@ -142,6 +157,44 @@ func TestDoctorFailedServer(t *testing.T) {
 				list, err := b.Diagnose(within(t, 2*long), 15*time.Second)
 				return err == nil && slices.Equal(reached(list), []string{failed.Addr + " slows"})
 			})
+		})
+	}
+}
+
+// TestDoctorFailedOwner: the Cluster has marked a primary without replicas as failed. Only this one knows whether
+// its slots are moving. Clients that ask for CLUSTER SLOTS lead to it; those that ask for CLUSTER SHARDS do not.
+func TestDoctorFailedOwner(t *testing.T) {
+	t.Parallel()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Down: time.Second,
+		Args: append([]string{"--cluster-require-full-coverage", "no"}, good...)})
+	direct := testenv.Proxies(t, nil)
+	failed := c.Servers[1]
+	failed.Pause()
+	defer failed.Continue()
+	marked(t, c, failed, "master,fail")
+	shards := func(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxies) redislock.Conn {
+		opt := likeDial(p)
+		opt.Username, opt.Password, opt.ClusterOption.PreferClusterShards = "", "", true
+		return rueidisTo(t, c, opt)
+	}
+	for name, dial := range map[string]dialCluster{"shards": shards, "slots": anonymousRueidis} {
+		t.Run(name, func(t *testing.T) {
+			b := redislock.New(dial(t, c, direct), nil)
+			t.Cleanup(func() { _ = b.Close() })
+			var got []string
+			until(t, "the doctor reports the failed server alone", func() bool { // others may stand still
+				list, err := b.Diagnose(within(t, 2*long), 15*time.Second)
+				got = nil
+				for _, f := range list {
+					if f.Code == "redis.slots" {
+						got = append(got, fmt.Sprint(f.Server, " ", f.Severity, " ", f.MayEndanger))
+					}
+				}
+				return err == nil && slices.Equal(reached(list), []string{failed.Addr + " slows"})
+			})
+			if want := []string{failed.Addr + " unknown true"}; !slices.Equal(got, want) {
+				t.Errorf("slots: %q, want %q", got, want)
+			}
 		})
 	}
 }

@@ -19,7 +19,7 @@ func TestDoctorMovingSlot(t *testing.T) {
 	tag := tagOf("holdfast doctor")
 	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
 		t.Run(name, func(t *testing.T) {
-			conn := dial(t, c, direct)
+			conn := allKnown(t, c, dial, direct)
 			from := c.Owner(tag, 0)
 			to := (from + 1) % 3
 			const still = "cutoff endangers 3, replicas endangers 3"
