@@ -128,7 +128,7 @@ func Run(c *Command) (Result, error) {
 		case <-j.revoked:
 			if j.revoked = nil; c.Ask != 0 {
 				j.result.Revoked = true
-				j.signal(c.Ask)
+				j.asks(c.Ask)
 			}
 		case <-j.next:
 			j.watch()
@@ -291,13 +291,21 @@ func (j *job) pass(s syscall.Signal) {
 			j.suspend()
 		}
 	default:
-		j.signal(s)
-		switch s {
-		case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
+		if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGQUIT {
 			j.result.Asked = s
-			fallthrough
-		case syscall.SIGHUP:
-			j.signal(syscall.SIGCONT) // a stopped process first takes s when it is continued
 		}
+		j.asks(s)
+	}
+}
+
+// asks sends s to the group. If that asks it to end, the group is continued: a stopped process takes s only then.
+func (j *job) asks(s syscall.Signal) {
+	j.signal(s)
+	switch s {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP:
+		if j.dropStop() { // this process must not stop beside a command that goes on
+			j.term.lend(j.pid)
+		}
+		j.signal(syscall.SIGCONT)
 	}
 }

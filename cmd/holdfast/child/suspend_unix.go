@@ -19,7 +19,7 @@ const (
 // suspension is the stop of this process that follows a stop of the command. The goroutine of Run goes
 // on receiving signals and statuses meanwhile: they may show that the stop is not meant any more.
 type suspension struct {
-	held  bool      // the command was stopped by STOP, which only a CONT from outside may undo
+	held  bool      // the command was stopped by STOP, which holdfast does not undo before the command must end
 	asked time.Time // when this process was asked to stop, until it has stopped
 
 	pend    func() stopper   // begins with a stop

@@ -303,3 +303,27 @@ func TestEndOfAStoppedCommand(t *testing.T) {
 		late.Stop()
 	}
 }
+
+// TestEndDuringAStop: this process is about to stop beside a stopped command, which a signal then asks to end. The
+// command goes on, so this process does not stop.
+func TestEndDuringAStop(t *testing.T) {
+	j, stops := suspended(t)
+	p := j.pauses(t)
+	j.pass(syscall.SIGTERM)
+	if j.storePaused(p); stops.acted != 0 {
+		t.Error("this process stops")
+	}
+}
+
+// TestRevokedWhileStopped: the command is stopped, and holdfast is not. The signal of a revocation reaches it.
+func TestRevokedWhileStopped(t *testing.T) {
+	c := command(t, "sh", "-c", "kill -STOP $$; exit 3")
+	revoked := make(chan struct{})
+	c.Signals, c.Revoked, c.Ask, c.Limit = make(chan os.Signal, 8), revoked, syscall.SIGTERM, time.Minute
+	time.AfterFunc(300*time.Millisecond, func() { close(revoked) })
+	late := time.AfterFunc(20*time.Second, func() { c.Signals <- syscall.SIGTERM })
+	r, err := Run(c)
+	if !late.Stop() || err != nil || !r.Revoked {
+		t.Errorf("%+v, %v: only a signal to this process has ended the command", r, err)
+	}
+}

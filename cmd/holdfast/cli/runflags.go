@@ -36,7 +36,7 @@ const aboutRun = `Wait for the lock NAME, run COMMAND while holding it, and exit
 COMMAND gets standard input, output and error as they are, and the terminal. holdfast passes
 signals on to COMMAND's whole process group, and releases the lock when no process is left in
 that group. If holdfast is killed, the group is killed with it. After TERM, HUP, INT or QUIT the
-group also gets CONT, so that it can end if it was stopped.
+group also gets CONT, so that it can end if it was stopped. If it does not end, it runs on.
 
 A stop (^Z) stops COMMAND and holdfast. While holdfast waits, it stops too, and keeps its place for
 up to a TTL. If its turn comes meanwhile, it gets the lock, and nobody works until that lease ends.
