@@ -252,13 +252,15 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		return
 	}
 	vote := &r.votes[p.index]
-	vote.sent = stamp
+	vote.sent = max(vote.sent, stamp)
 	if vote.shut { // what the server has by then does not count
 		vote.next = stamp
 		r.mu.Unlock()
 		s.withdraw(r, p, func(error) {})
 		return
 	}
+	before := vote.uncounted
+	vote.uncounted = true // until the server has answered, or cannot get the question
 	req, t := r.driver, s.rest(r.counts(), stamp)
 	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
@@ -288,6 +290,9 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 				s.cancelOne(p, req.Name, req.ID, func(error) {})
 			}
 		case err != nil:
+			if errors.Is(err, driver.ErrUnavailable) && vote.sent == stamp {
+				vote.uncounted = before
+			}
 			r.fails(p.index, stamp, err)
 		case reply.Token != 0:
 			s.grantedAt(r, p, t, reply.Token)

@@ -267,7 +267,9 @@ func (s *session) claimAt(r *request, p *endpoint, rank int) {
 func (s *session) grantedAt(r *request, p *endpoint, t term, token uint64) {
 	r.granted(p.index, t, token)
 	vote := &r.votes[p.index]
-	offered, withdrawn := token <= vote.yielded && vote.state == nothing, token > vote.yielded && token <= vote.limit
+	// A late answer of a renewal may have made a place of the offered grant.
+	unknown := vote.state == nothing || vote.state == waiting && vote.answered == t.stamp
+	offered, withdrawn := token <= vote.yielded && unknown, token > vote.yielded && token <= vote.limit
 	if vote.shut || r.over || !offered && !withdrawn {
 		return
 	}

@@ -125,6 +125,102 @@ func TestReleaseAfterALostYield(t *testing.T) {
 	})
 }
 
+// answersLost is a server that does what is asked, and whose answers get lost. Then renewals cannot be sent.
+type answersLost struct{ member }
+
+func (m answersLost) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	_, _, _ = m.member.Ask(ctx, req, propose)
+	time.Sleep(time.Second)
+	return driver.Reply{}, 0, driver.ErrUncertain
+}
+
+func (answersLost) Renew(context.Context, []driver.Hold) ([]driver.Change, error) {
+	return nil, driver.ErrUnavailable
+}
+
+// TestReleaseAfterALostAnswer: server 0 has granted the request, but its answer got lost, and perhaps a renewal does
+// not reach it either. It and server 2 are silent at the release. That is no success: a majority still has the grant.
+func TestReleaseAfterALostAnswer(t *testing.T) {
+	for _, renews := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, s := three(t)
+			s.noteContended("x", time.Millisecond) // so all are asked at once
+			put(s.endpoints[0], answersLost{s.endpoints[0].at()})
+			reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
+			if err != nil || reply.Token == 0 {
+				t.Fatal(reply, err)
+			}
+			time.Sleep(5 * time.Second)
+			h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+			if renews {
+				_, _ = s.Renew(t.Context(), []driver.Hold{h})
+			}
+			time.Sleep(time.Second)
+			for _, i := range []int{0, 2} {
+				put(s.endpoints[i], silentEnd{s.endpoints[i].at()})
+			}
+			if err := s.Release(t.Context(), h, 0); err == nil && w.has("a") >= 2 {
+				t.Errorf("renewed: %v; %d servers still have the grant", renews, w.has("a"))
+			}
+		})
+	}
+}
+
+// answersLate is a server that answers renewals late, and that no yield reaches.
+type answersLate struct{ member }
+
+func (m answersLate) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	changes, err := m.member.Renew(ctx, holds)
+	time.Sleep(200 * time.Millisecond)
+	return changes, err
+}
+
+func (answersLate) Yield(context.Context, driver.Hold, string, uint64, int) (<-chan uint64, uint64, error) {
+	time.Sleep(time.Second)
+	return nil, 0, driver.ErrUncertain
+}
+
+// TestPlaceFoundDuringAYield: the late answer of a renewal says that the request waits at server 0. Meanwhile the
+// server has granted it, and the session yields that, which gets lost. The next claims must get the server.
+func TestPlaceFoundDuringAYield(t *testing.T) {
+	for _, crossing := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, s := three(t)
+			for i := range 3 {
+				w.votesFor(s, i, "c", 0, time.Hour)
+			}
+			req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true}
+			if _, err := s.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+			p := s.endpoints[0]
+			here := p.at()
+			put(p, answersLate{here})
+			put(s.endpoints[1], answersLate{s.endpoints[1].at()})
+			if crossing {
+				go func() { _, _ = s.Renew(t.Context(), []driver.Hold{{Name: "x", ID: "a"}}) }()
+			}
+			time.Sleep(20 * time.Millisecond)
+			w.releases(s, 0)
+			time.Sleep(20 * time.Millisecond)
+			w.mu.Lock()
+			w.servers[0].join(simPlace{"b", 2, 1, time.Now().Add(time.Hour), 0, here.(*simMember)})
+			w.mu.Unlock()
+			s.claimed(p, "a", 0, "b")
+			time.Sleep(2 * time.Second)
+			put(p, here)
+			for n := 0; w.has("b") == 0; n++ {
+				if n == 5 {
+					t.Fatalf("crossing: %v; after %d claims the server is not given up", crossing, n)
+				}
+				s.claimed(p, "a", 0, "b")
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+}
+
 // lateYield is a server that a yield reaches only right before the next raise, long after its caller has given up.
 type lateYield struct {
 	member
