@@ -26,18 +26,10 @@ func (m overtaken) Ask(ctx context.Context, req *driver.Request, propose uint64)
 // the next claim. Otherwise the server is nobody's until the request is renewed.
 func TestYieldUnderAnOldToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := three(t)
-		w.votesFor(s, 1, "c", 0, time.Hour)
-		w.votesFor(s, 2, "c", 0, time.Hour)
-		reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
-		if err != nil || reply.Token != 0 {
-			t.Fatal(reply, err)
-		}
-		r, p, v := s.find("a"), s.endpoints[0], w.servers[0]
-		here := p.at()
+		w, s, p := claimedAtZero(t)
+		r, here := s.find("a"), p.at()
 		w.mu.Lock()
-		old := driver.Hold{Name: "x", ID: "a", Token: v.token}
-		v.join(simPlace{"b", 2, 1, time.Now().Add(time.Hour), 0, here.(*simMember)})
+		old := driver.Hold{Name: "x", ID: "a", Token: w.servers[0].token}
 		w.mu.Unlock()
 		put(p, overtaken{here})
 		s.askOne(r, p, s.stamp.Add(1), 0)
@@ -148,19 +140,10 @@ func TestYieldDuringTheGrant(t *testing.T) {
 				put(p, noAnswer{here, does})
 				s.claimed(p, "a", 0, "b")
 				time.Sleep(100 * time.Millisecond)
-				w.mu.Lock()
-				for _, v := range w.servers[1:] {
-					v.drop()
-					v.advance(0)
-				}
-				w.mu.Unlock()
+				w.releases(s, 1, 2)
 				time.Sleep(2 * time.Second) // the yield has failed
 				put(p, here)
-				r := s.find("a")
-				r.mu.Lock()
-				h := driver.Hold{Name: "x", ID: "a", Token: r.token}
-				r.mu.Unlock()
-				if err := s.Release(t.Context(), h, 0); err != nil {
+				if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: s.agreedOn()}, 0); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Second)
