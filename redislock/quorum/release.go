@@ -197,11 +197,8 @@ func (r *request) isOver() bool {
 	return r.over
 }
 
-// without reports whether the server has nothing of the request, as far as is known: the last question could not
-// be sent there.
-func (s *vote) without() bool {
-	return s.state == nothing && !s.uncounted && s.failed >= s.sent && errors.Is(s.err, driver.ErrUnavailable)
-}
+// without reports whether the server has nothing of the request: no question may have reached it since.
+func (s *vote) without() bool { return s.state == nothing && !s.uncounted && !s.shut && s.settled() }
 
 // withdrawal is the answer of a server that was not asked, but from which the request was taken back.
 type withdrawal struct{ err error }
