@@ -137,8 +137,8 @@ func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hook
 		s.doubt = cfg.Doubt
 	}
 	if b.cluster {
-		// A missing permission or an unreachable server is reported now.
-		if _, err := b.Inspect(ctx, cfg.ID); err != nil {
+		// A missing permission or an unreachable Cluster is reported now.
+		if err := b.reached(ctx, cfg.ID); err != nil {
 			return nil, err
 		}
 		s.subscriptions.start(s)

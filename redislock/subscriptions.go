@@ -1,8 +1,10 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -41,6 +43,45 @@ const idleAfter = 30 * time.Second
 func (e *subscriptions) start(s *session) {
 	e.in, e.tags = s, map[string]*subscription{}
 	e.ctx, e.end = context.WithCancel(context.Background())
+}
+
+const (
+	reachTries = 16 // so many names are asked about
+	reachNext  = 200 * time.Millisecond
+)
+
+// reached asks servers of a Cluster until one answers, and returns an error if none does. It asks about names of
+// its own, which lead to any servers. One that is away must not keep a session from the locks of the others: so
+// another name follows after a failure, or a moment.
+func (b *Backend) reached(ctx context.Context, id string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error, reachTries)
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var failed error
+	for begun, open := 0, 0; begun < reachTries || open > 0; {
+		select {
+		case <-next.C:
+			if begun == reachTries {
+				continue
+			}
+			name := id + strconv.Itoa(begun)
+			go func() {
+				_, err := b.Inspect(ctx, name)
+				answers <- err
+			}()
+			begun, open = begun+1, open+1
+			next.Reset(reachNext)
+		case err := <-answers:
+			if !unanswered(err) {
+				return err
+			}
+			open, failed = open-1, cmp.Or(failed, err)
+			next.Reset(0)
+		}
+	}
+	return failed
 }
 
 // listening makes sure that the session gets messages about name, if wait is true. It returns the
