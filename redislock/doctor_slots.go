@@ -74,8 +74,9 @@ func (s *survey) lookAtNodes(nodes map[string]clusterNode, f *doctor.Findings) (
 		case s.silent[server] != nil || n.is("handshake"):
 			continue
 		case n.is("fail"):
-			reach.Severity, reach.Why, reach.Found = driver.Slows, whyReach, "the Cluster has marked this server as failed"
-			reach.Do = "start it, or see why the others cannot reach it; if it is gone for good: redis-cli --cluster del-node"
+			reach.Severity, reach.Why, reach.Found = driver.Slows, n.missed(), "the Cluster has marked this server as failed"
+			reach.Do = "start it, or see why the others cannot reach it; if it is gone for good: redis-cli --cluster call ADDRESS " +
+				"cluster forget " + id + ", with the ADDRESS of a server that lives"
 		case !n.is("myself") && !slices.Contains(s.servers, server):
 			reach.Severity, reach.Found = driver.Unclear, "not examined: the client does not lead to it"
 			reach.Why = "no check of this server was made. Clients are not led to a replica that has no data yet, or whose " +
@@ -103,8 +104,8 @@ func (s *survey) lookAtNodes(nodes map[string]clusterNode, f *doctor.Findings) (
 
 const (
 	slotsCode    = "redis.slots"
-	whyMovesHarm = "if the old or the new owner is replaced before the slot has arrived, and its replicas' copy is lost with it, " +
-		"grants are forgotten and their locks granted again, whatever WaitReplicas says"
+	whyMovesHarm = "while a slot moves, a failover of its old or its new owner may lose what it keeps; then grants are forgotten " +
+		"and their locks granted again, whatever WaitReplicas says"
 )
 
 // move is a slot that a server gives away or receives.
@@ -126,6 +127,17 @@ func (n clusterNode) is(flag string) bool { return slices.Contains(n.flags, flag
 // owns reports whether n has slots, other than those that move to it or from it.
 func (n clusterNode) owns() bool {
 	return slices.ContainsFunc(n.slots, func(slot string) bool { return !strings.HasPrefix(slot, "[") })
+}
+
+// missed says what is missed while the server is away.
+func (n clusterNode) missed() string {
+	switch {
+	case n.is("slave"):
+		return "its primary lacks a replica that could confirm grants and take over"
+	case n.owns():
+		return "locks that this server keeps can neither be taken nor renewed"
+	}
+	return "it keeps no locks; when it is back, another server may have one more replica"
 }
 
 // and returns all that n and another answer say about the server.

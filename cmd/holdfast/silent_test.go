@@ -27,7 +27,7 @@ func TestSilentStoreIsGivenUp(t *testing.T) {
 			last := stderr[strings.LastIndex(strings.TrimSuffix(stderr, "\n"), "\n")+1:]
 			why := "it takes connections and says nothing, so it is stopped, "
 			if strings.Contains(c.url, "+cluster") { // it leads to others
-				why = "the server of the URL takes connections; the silent one may be another, "
+				why = "the server of the URL takes connections; the silent one may be another"
 			}
 			if !regexp.MustCompile(
 				`^holdfast: store unavailable: the store at \S+ has not answered within \d+s; ` + why + `.*\n$`).MatchString(last) {

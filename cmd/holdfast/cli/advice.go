@@ -30,10 +30,13 @@ func advised(err error) error {
 // withAdvice returns the text of an error of a store with what to do about it.
 func (a *app) withAdvice(err error) string {
 	text := strings.ReplaceAll(oneLine(err.Error()), ": %!w(<nil>)", "") // of pgx, about another kind of server
-	if advice := a.advice(err); advice != "" {
+	h := hinted{}
+	if advice := a.advice(err); strings.HasSuffix(advice, silentOther) && errors.As(err, &h) {
+		return text + "; " + advice + `, which "holdfast doctor" names`
+	} else if advice != "" {
 		return text + "; " + advice
 	}
-	if h := (hinted{}); errors.As(err, &h) && !strings.Contains(text, "holdfast init") { // that says what to do
+	if errors.As(err, &h) && !strings.Contains(text, "holdfast init") { // that says what to do
 		return text + `; "holdfast doctor" may say more about the store`
 	}
 	return text

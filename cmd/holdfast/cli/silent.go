@@ -18,6 +18,8 @@ var usualPorts = []struct{ scheme, port, server string }{
 	{"mysql", "3306", "MySQL"}, {"mariadb", "3306", "MySQL"}, {"postgres", "5432", "PostgreSQL"},
 }
 
+const silentOther = "the silent one may be another"
+
 // silentServers says what is at the addresses of a store that has not answered: a server that takes
 // connections is stopped or overloaded, or another one; else the network or the machine is down.
 func silentServers(url string) string {
@@ -47,12 +49,11 @@ func silentServers(url string) string {
 	}
 	scheme, _, _ := strings.Cut(url, "://")
 	leads := strings.HasSuffix(scheme, "+cluster") || strings.HasSuffix(scheme, "+sentinel") // to other servers
-	const others = "the silent one may be another, which \"holdfast doctor\" names"
 	switch {
 	case leads && len(addrs) == 1:
-		return "the server of the URL takes connections" + otherPort(url, addrs[0]) + "; " + others
+		return "the server of the URL takes connections" + otherPort(url, addrs[0]) + "; " + silentOther
 	case leads:
-		return fmt.Sprintf("%d of %d servers of the URL take connections; %s", n, len(addrs), others)
+		return fmt.Sprintf("%d of %d servers of the URL take connections; %s", n, len(addrs), silentOther)
 	case len(addrs) == 1:
 		return "it takes connections and says nothing, so it is " + stopped + otherPort(url, addrs[0])
 	}
