@@ -47,9 +47,10 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	for i, s := range b.servers {
 		x := &all[i]
 		f.Server = s.Name
-		var quarantined *redislock.Newborn
-		if x.err != nil && !errors.As(x.err, &quarantined) {
+		if x.err != nil {
 			errs = append(errs, x.err)
+		}
+		if quarantined := (*redislock.Newborn)(nil); x.err != nil && !errors.As(x.err, &quarantined) {
 			f.Add(driver.Finding{Code: "quorum.reach", Severity: driver.Slows,
 				Found: fmt.Sprintf("it cannot be used: %v", x.err),
 				Why:   "it has no vote, so fewer of the others may fail", Do: "start it, or see why it cannot be used from here"})
