@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -141,6 +142,8 @@ func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose ui
 	token, _, err := s.Raise(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, limit+1, 0)
 	if driver.IsOver(err) {
 		err = fmt.Errorf("%w: an earlier exchange of this request was cancelled", driver.ErrUnavailable)
+	} else if errors.Is(err, driver.ErrUnavailable) { // not the raise, but the grant was made
+		err = fmt.Errorf("%w: %v", driver.ErrUncertain, err)
 	}
 	if err != nil {
 		return driver.Reply{}, 0, err

@@ -162,10 +162,14 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			r.mu.Lock()
 			r.raising = false
 			r.mu.Unlock()
-			if err != nil {
-				return driver.Reply{}, err
+			switch {
+			case err == nil:
+				continue
+			case driver.IsFinal(err):
+				s.giveUp(ctx, r, true)
+				return driver.Reply{}, driver.Spent(err)
 			}
-			continue
+			return driver.Reply{}, fmt.Errorf("%w: %v", driver.ErrUncertain, err) // servers have granted r
 		case at.failed > len(s.endpoints)-r.need:
 			err := s.b.verdict(r.errs(stamp))
 			queued := r.queued()
@@ -207,6 +211,27 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 		}
 	}
+}
+
+// tally counts the answers to one exchange.
+type tally struct {
+	granted, refused, failed, open int
+}
+
+func (r *request) tally(stamp int64) (s tally) {
+	for i := range r.votes {
+		switch vote := &r.votes[i]; {
+		case vote.answered >= stamp && vote.state == granted:
+			s.granted++
+		case vote.answered >= stamp:
+			s.refused++
+		case vote.failed >= stamp:
+			s.failed++
+		default:
+			s.open++
+		}
+	}
+	return s
 }
 
 // errs returns the errors of one exchange.
@@ -259,8 +284,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		s.withdraw(r, p, func(error) {})
 		return
 	}
-	before := vote.uncounted
-	vote.uncounted = true // until the server has answered, or cannot get the question
+	vote.open++
 	req, t := r.driver, s.rest(r.counts(), stamp)
 	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
@@ -277,6 +301,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	}, func(err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		vote.open--
 		switch {
 		case r.over && err != nil:
 			if !r.keeps || !s.sparesAt(req.ID, p.index) { // otherwise the release is repeated there
@@ -290,8 +315,8 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 				s.cancelOne(p, req.Name, req.ID, func(error) {})
 			}
 		case err != nil:
-			if errors.Is(err, driver.ErrUnavailable) && vote.sent == stamp {
-				vote.uncounted = before
+			if !errors.Is(err, driver.ErrUnavailable) { // the server may have got the question
+				vote.uncounted = true
 			}
 			r.fails(p.index, stamp, err)
 		case reply.Token != 0:
@@ -331,7 +356,7 @@ func (s *session) giveUp(ctx context.Context, r *request, over bool) {
 	for i, p := range s.endpoints {
 		vote := &r.votes[i]
 		if vote.state == granted || vote.state == waiting || vote.state == yielding ||
-			vote.sent > vote.answered || vote.uncounted || over && vote.shut {
+			vote.sent > vote.answered || vote.open > 0 || vote.uncounted || over && vote.shut {
 			from = append(from, p)
 		}
 	}

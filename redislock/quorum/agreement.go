@@ -267,8 +267,9 @@ func (s *session) claimAt(r *request, p *endpoint, rank int) {
 func (s *session) grantedAt(r *request, p *endpoint, t term, token uint64) {
 	r.granted(p.index, t, token)
 	vote := &r.votes[p.index]
-	// A late answer of a renewal may have made a place of the offered grant.
-	unknown := vote.state == nothing || vote.state == waiting && vote.answered == t.stamp
+	// A late answer of a renewal may have made a place of the offered grant. But the place is right if the yield was
+	// answered after t began.
+	unknown := vote.state == nothing || vote.state == waiting && vote.answered == t.stamp && t.stamp > vote.gave
 	offered, withdrawn := token <= vote.yielded && unknown, token > vote.yielded && token <= vote.limit
 	if vote.shut || r.over || !offered && !withdrawn {
 		return
@@ -342,6 +343,7 @@ func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 				}
 			case r.votes[p.index].state != yielding: // something newer is known
 			case err == nil && wake != nil:
+				r.votes[p.index].gave = s.stamp.Load()
 				r.waits(p.index, t, place, driver.Reply{Wake: wake})
 				s.takePush(r, p.index)
 				s.evaluate(r)

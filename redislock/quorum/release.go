@@ -133,7 +133,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			}
 			// A server without the grant may report whether another request holds the lock.
 			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut &&
-				!vote.uncounted
+				!vote.uncounted && vote.open == 0
 			vote.passing = has && r.over
 			without = vote.without()
 			never := vote.sent == 0 || vote.state == kept
@@ -142,13 +142,13 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 				continue
 			}
 		}
-		switch {
-		case !has && without:
-			s.withdraw(r, p, func(error) {})
-			continue
-		case !has:
-			taking++
-			s.withdraw(r, p, func(err error) { answers <- withdrawal{err} })
+		if !has {
+			done := func(error) {}
+			if !without {
+				taking++
+				done = func(err error) { answers <- withdrawal{err} }
+			}
+			s.withdraw(r, p, done)
 			continue
 		}
 		asked++
@@ -198,7 +198,9 @@ func (r *request) isOver() bool {
 }
 
 // without reports whether the server has nothing of the request: no question may have reached it since.
-func (s *vote) without() bool { return s.state == nothing && !s.uncounted && !s.shut && s.settled() }
+func (s *vote) without() bool {
+	return s.state == nothing && !s.uncounted && !s.shut && s.open == 0 && s.settled()
+}
 
 // withdrawal is the answer of a server that was not asked, but from which the request was taken back.
 type withdrawal struct{ err error }

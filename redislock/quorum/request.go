@@ -65,6 +65,7 @@ type vote struct {
 	// yielded is the last token that was offered to another request. Answers about that token and
 	// smaller ones are ignored, because the offer may reach the server at any time.
 	yielded uint64
+	gave    int64         // the last exchange that had begun when a yield was answered
 	ended   bool          // the server reported that the grant is over, since a majority proved it
 	heard   time.Duration // when that was, by the session's clock
 	missing bool          // because the server had no record of the name
@@ -79,6 +80,7 @@ type vote struct {
 	limit             uint64
 	next              int64 // the exchange in which the server is to be asked after that; 0: none
 
+	open      int  // so many questions are under way
 	uncounted bool // it may have a grant or a place of the request that does not count
 }
 
@@ -190,7 +192,8 @@ func (r *request) granted(i int, t term, token uint64) {
 func (r *request) waits(i int, t term, place uint64, reply driver.Reply) {
 	r.votes[i].uncounted = r.votes[i].uncounted || reply.Wake != nil && r.votes[i].state == nothing
 	if s := r.accept(i, t.stamp); s != nil {
-		s.state, s.token, s.place, s.reply, s.until, s.uncounted = nothing, 0, place, reply, t.end(), false
+		s.state, s.token, s.place, s.reply, s.until = nothing, 0, place, reply, t.end()
+		s.uncounted = s.uncounted && t.stamp < s.sent
 		if reply.Wake != nil {
 			s.state, s.wake = waiting, reply.Wake
 		}
@@ -224,7 +227,8 @@ func (s *vote) broken() bool { return s.ended && !s.missing }
 // gone records that server i does not know the request.
 func (r *request) gone(i int, stamp int64) {
 	if s := r.accept(i, stamp); s != nil {
-		s.state, s.token, s.wake, s.reply, s.uncounted = nothing, 0, nil, driver.Reply{}, false
+		s.state, s.token, s.wake, s.reply = nothing, 0, nil, driver.Reply{}
+		s.uncounted = s.uncounted && stamp < s.sent
 	}
 }
 
@@ -287,27 +291,6 @@ func (r *request) signal() {
 	case r.changed <- struct{}{}:
 	default:
 	}
-}
-
-// tally counts the answers to one exchange.
-type tally struct {
-	granted, refused, failed, open int
-}
-
-func (r *request) tally(stamp int64) (s tally) {
-	for i := range r.votes {
-		switch vote := &r.votes[i]; {
-		case vote.answered >= stamp && vote.state == granted:
-			s.granted++
-		case vote.answered >= stamp:
-			s.refused++
-		case vote.failed >= stamp:
-			s.failed++
-		default:
-			s.open++
-		}
-	}
-	return s
 }
 
 // queued reports whether a majority has queued the request, and no server has granted it. Such a

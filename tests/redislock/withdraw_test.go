@@ -113,6 +113,26 @@ func (c *lateAnswer) Run(ctx context.Context, s *redislock.Script, keys, args []
 	return v, err
 }
 
+// cancelledByItself is a request that the member's session cancels by itself, without an answer, when the caller
+// has given it up.
+func cancelledByItself(t *testing.T, conn *lateCancel, asked *lateAnswer, s *redislock.MemberSession, r *driver.Request,
+	propose uint64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked.done
+		cancel() // the caller gives up
+	}()
+	if _, _, err := s.Ask(ctx, r, propose); !errors.Is(err, driver.ErrUncertain) {
+		t.Fatalf("Ask: %v; want ErrUncertain", err)
+	}
+	if err := s.Cancel(within(t, soon), "y", r.ID); err != nil { // it ends nothing of x
+		t.Fatal(err)
+	}
+	close(asked.answer)
+	conn.waitFor(t)
+}
+
 // TestAskedAgainLongBefore: a member's session has cancelled a request by itself, without an answer. The
 // request is asked for again. Then the cancellation arrives. It does not end what the caller was told.
 func TestAskedAgainLongBefore(t *testing.T) {
@@ -122,21 +142,39 @@ func TestAskedAgainLongBefore(t *testing.T) {
 	m, s := joined(t, conn)
 	r := exclusive("x")
 	r.Wait = false
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-asked.done
-		cancel() // the caller gives up
-	}()
 	propose := uint64(time.Now().Add(time.Second).UnixMicro())
-	if _, _, err := s.Ask(ctx, r, propose); !errors.Is(err, driver.ErrUncertain) {
-		t.Fatalf("Ask: %v; want ErrUncertain", err)
-	}
-	if err := s.Cancel(within(t, soon), "y", r.ID); err != nil { // it ends nothing of x
-		t.Fatal(err)
-	}
-	close(asked.answer)
-	conn.waitFor(t)
+	cancelledByItself(t, conn, asked, s, r, propose)
 	grantedBeside(t, conn, m, s, r, propose)
+}
+
+// unsentRaise is a Conn that cannot send a raise.
+type unsentRaise struct{ redislock.Conn }
+
+func (c unsentRaise) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if strings.Contains(s.Text, "-- Gives a grant the token that the quorum agreed on") {
+		return redislock.Value{}, driver.ErrUnavailable
+	}
+	return c.Conn.Run(ctx, s, keys, args)
+}
+
+// TestAskedAgainWithoutARaise: the same. The server grants the request again, and the raise of that cannot be sent.
+// The caller must not hear that nothing was done.
+func TestAskedAgainWithoutARaise(t *testing.T) {
+	t.Parallel()
+	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), "-- Asks once for a name")
+	conn := newLateCancel(unsentRaise{asked})
+	m, s := joined(t, conn)
+	r := exclusive("x")
+	r.Wait = false
+	propose := uint64(time.Now().Add(time.Second).UnixMicro())
+	cancelledByItself(t, conn, asked, s, r, propose)
+	until(t, "the caller hears that the outcome is unknown", func() bool {
+		_, _, err := s.Ask(within(t, soon), r, propose)
+		return errors.Is(err, driver.ErrUncertain)
+	})
+	if rec, err := m.Inspect(within(t, soon), r.Name); err != nil || len(rec.Holders) != 1 {
+		t.Errorf("%+v, %v; want a grant", rec, err)
+	}
 }
 
 // grantedBeside asks for r again, and lets the cancellation arrive. It does not end the grant.

@@ -44,7 +44,7 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-leaves-an-uncounted-grant",
 		Bug: "a grant with a token that does not count stays for a TTL after the request has ended",
 		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `vote.sent > vote.answered || vote.uncounted ||`, `vote.sent > vote.answered ||`},
+			{"redislock/quorum/acquire.go", `vote.open > 0 || vote.uncounted ||`, `vote.open > 0 ||`},
 		}}, "redislock/quorum", "TestUncountedGrant"},
 	{Mutant{ID: "quorum-reader-finds-a-write-lease",
 		Bug: "a writer's late request is granted at a server, where the reader then keeps a write lease",
@@ -54,8 +54,8 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-cancels-a-reader",
 		Bug: "a late cancellation of a writer's place ends the grant of the same request as a reader",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `s.withdraw(r, p, func(error) {})`,
-				"s.cancelOne(p, h.Name, h.ID, func(error) {})\n\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
+			{"redislock/quorum/release.go", `s.withdraw(r, p, done)`,
+				"s.cancelOne(p, h.Name, h.ID, done)\n\t\t\tr.mu.Lock()\n\t\t\tr.gone(i, s.stamp.Add(1))\n\t\t\tr.mu.Unlock()"},
 		}}, "redislock/quorum", "TestDowngradedWithALateEnd"},
 	{Mutant{ID: "quorum-ended-grant-keeps",
 		Bug: "a release after the lease has ended keeps the name at a server that never granted it",
@@ -139,7 +139,17 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-release-without-the-withdrawn",
 		Bug: "a release is successful although servers that may have the grant have not answered",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `			taking++
+			{"redislock/quorum/release.go", `				taking++
 `, ``},
 		}}, "redislock/quorum", "TestReleaseAfterALostYield"},
+	{Mutant{ID: "quorum-forgets-a-yielded-place",
+		Bug: "a late answer from before a yield makes the session forget the place that the yield gave",
+		Edits: []Edit{
+			{"redislock/quorum/agreement.go", ` && t.stamp > vote.gave`, ``},
+		}}, "redislock/quorum", "TestQuestionBeforeAYield"},
+	{Mutant{ID: "quorum-raise-not-sent",
+		Bug: "if a raise cannot be sent, the caller hears that nothing was done, and leaves the grants of a majority",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `fmt.Errorf("%w: %v", driver.ErrUncertain, err) // servers`, `err // servers`},
+		}}, "redislock/quorum", "TestRaiseNotSent"},
 }
