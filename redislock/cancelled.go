@@ -90,6 +90,9 @@ func (s *session) ensureCancelled(ctx context.Context, name, id string) error {
 		r.left()
 		r.over(false)
 	}
+	if unsent(err) { // the cancellation, but the request may have been granted
+		return fmt.Errorf("%w: %v", driver.ErrUncertain, err)
+	}
 	return err
 }
 

@@ -54,7 +54,7 @@ const (
 // its own, which lead to any servers. One that is away must not keep a session from the locks of the others: so
 // another name follows after a failure, or a moment.
 func (b *Backend) reached(ctx context.Context, id string) error {
-	ctx, cancel := context.WithCancel(ctx)
+	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan error, reachTries)
 	next := time.NewTimer(0)
@@ -68,7 +68,7 @@ func (b *Backend) reached(ctx context.Context, id string) error {
 			}
 			name := id + strconv.Itoa(begun)
 			go func() {
-				_, err := b.Inspect(ctx, name)
+				_, err := b.Inspect(within, name)
 				answers <- err
 			}()
 			begun, open = begun+1, open+1
@@ -81,7 +81,7 @@ func (b *Backend) reached(ctx context.Context, id string) error {
 			next.Reset(0)
 		}
 	}
-	return failed
+	return callers(ctx, failed)
 }
 
 // listening makes sure that the session gets messages about name, if wait is true. It returns the

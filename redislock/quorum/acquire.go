@@ -168,6 +168,8 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			case driver.IsFinal(err):
 				s.giveUp(ctx, r, true)
 				return driver.Reply{}, driver.Spent(err)
+			case errors.Is(err, driver.ErrUncertain):
+				return driver.Reply{}, err
 			}
 			return driver.Reply{}, fmt.Errorf("%w: %v", driver.ErrUncertain, err) // servers have granted r
 		case at.failed > len(s.endpoints)-r.need:

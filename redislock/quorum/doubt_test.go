@@ -196,28 +196,68 @@ func (m raiseLost) Raise(context.Context, driver.Hold, uint64, time.Duration) (u
 	return 0, 0, m.err
 }
 
+// differing is a number of servers, of which the first in the order of the name x give larger tokens.
+func differing(t *testing.T, servers, larger int, fails error) (*world, *session) {
+	w, s := simulated(servers)
+	t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+	w.mu.Lock()
+	for k, i := range newRequest(waits, servers).order[:larger] {
+		w.servers[i].last = w.servers[i].clock() + uint64(k+1)*500_000
+	}
+	w.mu.Unlock()
+	for _, p := range s.endpoints {
+		put(p, raiseLost{p.at(), fails})
+	}
+	return w, s
+}
+
 // TestRaiseNotSent: servers have granted the request under different tokens, and the raise cannot be sent, or is
-// refused. Nobody may take that for a request of which nothing was done. If the error is final, nothing is left.
+// refused by few or by many servers. Nobody may take that for a request of which nothing was done. If the error is
+// final, nothing is left.
 func TestRaiseNotSent(t *testing.T) {
-	for _, fails := range []error{driver.ErrUnavailable, driver.ErrRefused} {
+	for name, c := range map[string]struct {
+		servers, larger int
+		fails, want     error
+	}{
+		"not sent":        {3, 1, driver.ErrUnavailable, driver.ErrUncertain},
+		"refused by one":  {3, 1, driver.ErrRefused, driver.ErrUncertain},
+		"refused by most": {4, 4, driver.ErrRefused, driver.ErrSpent},
+	} {
 		for _, wait := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
-				w, s := three(t)
+				w, s := differing(t, c.servers, c.larger, c.fails)
 				req := *waits
 				req.Wait = wait
-				w.mu.Lock()
-				v := w.servers[newRequest(&req, 3).order[0]]
-				v.last = v.clock() + 500_000
-				w.mu.Unlock()
-				for _, p := range s.endpoints {
-					put(p, raiseLost{p.at(), fails})
-				}
 				_, err := s.Acquire(t.Context(), &req)
 				time.Sleep(time.Second)
-				if n := w.has("a"); n > 0 && !errors.Is(err, driver.ErrUncertain) || n == 0 && !errors.Is(err, driver.ErrSpent) {
-					t.Errorf("%v, it waits: %v: %v, and %d servers have granted the request", fails, wait, err, n)
+				if n := w.has("a"); !errors.Is(err, c.want) || (n == 0) != errors.Is(c.want, driver.ErrSpent) {
+					t.Errorf("%s, it waits: %v: %v, and %d servers have granted the request", name, wait, err, n)
 				}
 			})
 		}
 	}
+}
+
+// raiseSilent is a server that does not answer a raise.
+type raiseSilent struct{ member }
+
+func (raiseSilent) Raise(ctx context.Context, _ driver.Hold, _ uint64, _ time.Duration) (uint64, time.Duration, error) {
+	<-ctx.Done()
+	return 0, 0, driver.ErrUncertain
+}
+
+// TestContextDuringARaise: the caller's context ends while servers are silent. The error says so.
+func TestContextDuringARaise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := differing(t, 3, 1, nil)
+		for _, p := range s.endpoints {
+			put(p, raiseSilent{p.at().(raiseLost).member})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := s.Acquire(ctx, waits)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrUncertain) {
+			t.Error(err)
+		}
+	})
 }

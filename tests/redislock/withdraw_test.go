@@ -147,11 +147,14 @@ func TestAskedAgainLongBefore(t *testing.T) {
 	grantedBeside(t, conn, m, s, r, propose)
 }
 
-// unsentRaise is a Conn that cannot send a raise.
-type unsentRaise struct{ redislock.Conn }
+// unsent is a Conn that cannot send scripts with that text.
+type unsent struct {
+	redislock.Conn
+	text string
+}
 
-func (c unsentRaise) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
-	if strings.Contains(s.Text, "-- Gives a grant the token that the quorum agreed on") {
+func (c unsent) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if strings.Contains(s.Text, c.text) {
 		return redislock.Value{}, driver.ErrUnavailable
 	}
 	return c.Conn.Run(ctx, s, keys, args)
@@ -162,7 +165,7 @@ func (c unsentRaise) Run(ctx context.Context, s *redislock.Script, keys, args []
 func TestAskedAgainWithoutARaise(t *testing.T) {
 	t.Parallel()
 	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), "-- Asks once for a name")
-	conn := newLateCancel(unsentRaise{asked})
+	conn := newLateCancel(unsent{asked, "-- Gives a grant the token that the quorum agreed on"})
 	m, s := joined(t, conn)
 	r := exclusive("x")
 	r.Wait = false
@@ -174,6 +177,29 @@ func TestAskedAgainWithoutARaise(t *testing.T) {
 	})
 	if rec, err := m.Inspect(within(t, soon), r.Name); err != nil || len(rec.Holders) != 1 {
 		t.Errorf("%+v, %v; want a grant", rec, err)
+	}
+}
+
+// TestCancelledWithoutACancellation: a request is cancelled before its answer comes, and the server has granted it. No
+// cancellation can be sent. The caller must not hear that nothing was done.
+func TestCancelledWithoutACancellation(t *testing.T) {
+	t.Parallel()
+	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), "-- Asks once for a name")
+	_, s := joined(t, unsent{asked, "-- Takes a request out of the queue"})
+	r := exclusive("x")
+	r.Wait = false
+	answers := make(chan error, 1)
+	go func() {
+		_, _, err := s.Ask(within(t, soon), r, 0)
+		answers <- err
+	}()
+	<-asked.done
+	if err := s.Cancel(within(t, soon), r.Name, r.ID); !errors.Is(err, driver.ErrUnavailable) {
+		t.Error(err)
+	}
+	close(asked.answer)
+	if err := <-answers; !errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Ask: %v; want ErrUncertain", err)
 	}
 }
 
