@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -26,6 +27,7 @@ type conn struct {
 	c     *sql.Conn
 	stmts [numQueries]*sql.Stmt
 	used  func() // called after each use
+	open  bool   // a transaction may be open
 }
 
 func (c *conn) stmt(q query) (*sql.Stmt, error) {
@@ -82,13 +84,24 @@ func (c *conn) get(q query, args []any, dest ...any) (bool, error) {
 	return true, rows.Close()
 }
 
-// start begins a transaction. A failed begin or end may have left one open; start ends that first,
-// because it would keep the file locked for ever.
+// start begins a transaction.
 func (c *conn) start(q query) error {
+	c.open = true // also if it fails
 	_, err := c.exec(q)
-	if err != nil && !isBusy(err) {
-		c.exec(qRollback) // fails if none is open
-		_, err = c.exec(q)
+	return err
+}
+
+// end rolls back the transaction that may be open. If it fails, the next use of c begins with it: an open transaction
+// keeps the file locked, shows old data, and takes up what is meant to be on record at once.
+func (c *conn) end() error {
+	const tries = 2
+	var err error
+	for range tries {
+		// SQLite rolls back by itself after some errors.
+		if _, err = c.exec(qRollback); err == nil || strings.Contains(err.Error(), "no transaction is active") {
+			c.open = false
+			return nil
+		}
 	}
 	return err
 }
@@ -117,6 +130,20 @@ func (c *conn) each(q query, args []any, do func(scan func(...any) error) error)
 // as long as ctx and busyLimit allow. Its short pauses are fairer than SQLite's, which grow to 100
 // ms: a process in such a pause loses to newcomers.
 func (c *conn) with(ctx context.Context, do func() error) error {
+	return c.alone(ctx, func() error {
+		return retryBusy(ctx, func() error {
+			if c.open {
+				if err := c.end(); err != nil {
+					return err
+				}
+			}
+			return do()
+		})
+	})
+}
+
+// alone runs do while it has c to itself.
+func (c *conn) alone(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
@@ -141,7 +168,7 @@ func (c *conn) with(ctx context.Context, do func() error) error {
 	if c.queue != nil && c.queue.Lock(ctx, busyLimit/2) {
 		defer c.queue.Unlock()
 	}
-	return retryBusy(ctx, do)
+	return do()
 }
 
 func retryBusy(ctx context.Context, do func() error) error {
@@ -218,7 +245,7 @@ func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, e
 		} else {
 			err = verdict
 		}
-		t.c.exec(qRollback) // fails if SQLite has rolled back by itself
+		t.c.end()
 		return err
 	}
 	once := func() error {
@@ -288,6 +315,7 @@ func (t *tx) commit() error {
 	if _, err := t.c.exec(qCommit); err != nil {
 		return err
 	}
+	t.c.open = false
 	for _, r := range t.order {
 		t.st.noteContended(r.name, r.waiting > 0 || len(t.notifications) > 0)
 	}

@@ -127,7 +127,7 @@ func (st *store) snapshot(ctx context.Context, do func(c *conn, now int64) error
 		if err := st.r.start(qRead); err != nil {
 			return err
 		}
-		defer st.r.exec(qRollback) // nothing was written
+		defer st.r.end() // nothing was written
 		return do(st.r, st.env.now())
 	})
 }

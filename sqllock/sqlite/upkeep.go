@@ -61,8 +61,11 @@ func (st *store) startUpkeep() {
 			case <-ctx.Done():
 				return
 			case <-st.upkeep.checkpoint:
-				// On failure, SQLite does it in a later commit.
-				_ = st.r.with(ctx, func() error {
+				// On failure, SQLite does it in a later commit. It is not repeated, because readers wait.
+				_ = st.r.alone(ctx, func() error {
+					if st.r.open {
+						st.r.end()
+					}
 					_, err := st.r.c.ExecContext(context.Background(), `PRAGMA wal_checkpoint(PASSIVE)`)
 					return err
 				})
