@@ -307,7 +307,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		switch {
 		case r.over && err != nil:
 			if !r.keeps || !s.sparesAt(req.ID, p.index) { // otherwise the release is repeated there
-				p.addPending(req.Name, req.ID, s.expiry())
+				s.cancelLater(p, req.Name, req.ID)
 			}
 			return
 		case r.over && r.votes[p.index].passing: // it must not be ended before the release is answered

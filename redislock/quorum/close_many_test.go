@@ -29,7 +29,7 @@ func TestCloseBesideServersThatRefuse(t *testing.T) {
 				for _, p := range s.endpoints[3-down:] {
 					put(p, refusing{p.at()})
 					for i := range 1000 {
-						p.addPending("x", fmt.Sprint(i), s.expiry())
+						s.cancelLater(p, "x", fmt.Sprint(i))
 					}
 				}
 				began := time.Now()
@@ -67,7 +67,7 @@ func TestCloseBesideAFarServer(t *testing.T) {
 		m := &remote{member: p.at()}
 		put(p, m)
 		for i := range mostPending {
-			p.addPending("x", fmt.Sprint(i), s.expiry())
+			s.cancelLater(p, "x", fmt.Sprint(i))
 		}
 		_ = s.Close(context.Background())
 		_ = s.b.Close()

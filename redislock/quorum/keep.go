@@ -70,7 +70,7 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 		case again:
 			s.cancelOne(p, req.Name, req.ID, func(error) {})
 		default:
-			p.addPending(req.Name, req.ID, s.expiry())
+			s.cancelLater(p, req.Name, req.ID)
 		}
 	})
 }

@@ -124,7 +124,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 	answers := make(chan error, len(s.endpoints))
 	asked, taking := 0, 0
 	for i, p := range s.endpoints {
-		own, has, without := h, true, false
+		own, has, without, open := h, true, false, false
 		if r != nil {
 			r.mu.Lock()
 			vote := &r.votes[i]
@@ -135,7 +135,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut &&
 				!vote.uncounted && vote.open == 0
 			vote.passing = has && r.over
-			without = vote.without()
+			without, open = vote.without(), vote.open > 0
 			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
 			if never {
@@ -146,7 +146,12 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			done := func(error) {}
 			if !without {
 				taking++
-				done = func(err error) { answers <- withdrawal{err} }
+				done = func(err error) {
+					if err == nil && open { // a question may arrive after the cancellation
+						err = driver.ErrUncertain
+					}
+					answers <- withdrawal{err}
+				}
 			}
 			s.withdraw(r, p, done)
 			continue
@@ -159,7 +164,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			case r.isKept():
 				missed(p, own)
 			default:
-				p.addPending(h.Name, h.ID, s.expiry())
+				s.cancelLater(p, h.Name, h.ID)
 			}
 			s.passed(r, p, err)
 			answers <- err
@@ -292,55 +297,6 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 		s.cancelOne(p, name, id, func(err error) { answers <- err })
 	}
 	return s.sum(ctx, answers, len(s.endpoints), 0, false)
-}
-
-// cancelOne cancels a request at one server. A server that does not receive it now gets it with a later
-// Renew.
-func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
-	s.cancelUntil(p, id, pendingCancel{name, s.expiry()}, done)
-}
-
-// cancelUntil is cancelOne for a cancellation that is pointless after some time.
-func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done func(error)) {
-	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, what.name, id) }, func(err error) {
-		if undelivered(err) || errors.Is(err, driver.ErrClosed) { // Close sends what is pending
-			p.addPending(what.name, id, what.until)
-		}
-		done(err)
-	})
-}
-
-// expiry returns when everything that a request has now at a server has expired there.
-func (s *session) expiry() time.Time { return time.Now().Add(2 * s.ttl) }
-
-// sendPending sends some of the pending cancellations to their servers.
-func (s *session) sendPending() {
-	for _, p := range s.endpoints {
-		if p.at() == nil || !p.hasPending() || s.begin(p) != nil {
-			continue
-		}
-		go func() {
-			defer s.bg.Done()
-			defer p.busy.Done() // Close waits until all that is left is pending again
-			s.sendSome(p)
-		}()
-	}
-}
-
-// sendSome sends pending cancellations to one server. A server that owes answers gets only one, and more if it
-// answers that: an idle session sends it nothing else.
-func (s *session) sendSome(p *endpoint) {
-	most, then := flushAtOnce, func(error) {}
-	if p.slow.Load() != 0 {
-		most, then = 1, func(err error) {
-			if !undelivered(err) {
-				s.sendPending()
-			}
-		}
-	}
-	for id, what := range p.takePending(most) {
-		s.cancelUntil(p, id, what, then)
-	}
 }
 
 func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {

@@ -77,57 +77,60 @@ func TestReleaseMissedKeepsTheMinimum(t *testing.T) {
 	})
 }
 
-// TestIdleSessionCancels: server 1 misses a release, and the session then asks it for nothing else. It sends
-// the cancellation with its next Renew but one at the latest, as an idle client calls it.
+// pending returns how many cancellations p must still receive.
+func pending(p *endpoint) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.pendingCancels)
+}
+
+// TestIdleSessionCancels: server 1 misses a release and much else, and the session then asks it for nothing. It
+// repeats the cancellations by itself, so the name is soon free: server 2 is away, and others need server 1.
 func TestIdleSessionCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s, h := bareMajority(t, 0)
-		put(s.endpoints[1], &missing{once: true, member: s.endpoints[1].at()})
+		p := s.endpoints[1]
+		put(p, &missing{once: true, member: p.at()})
 		if err := s.Release(t.Context(), h, 0); err != nil {
 			t.Fatal(err)
 		}
-		p := s.endpoints[1]
-		for i := range 3 * flushAtOnce { // what else it has missed
-			p.addPending("y", fmt.Sprint(i), s.expiry())
+		for i := range 3 * flushAtOnce {
+			s.cancelLater(p, "y", fmt.Sprint(i))
 		}
-		for range 2 {
-			time.Sleep(s.ttl/3 - time.Second)
-			if _, err := s.Renew(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
+		time.Sleep(redial + 50*time.Millisecond)
+		if n := w.has("a"); n > 0 || pending(p) > 0 {
+			t.Errorf("%d servers have the grant, for nobody; %d cancellations are pending", n, pending(p))
 		}
-		time.Sleep(time.Second)
-		if p.hasPending() && len(p.pendingCancels) > 2*flushAtOnce {
-			t.Errorf("%d cancellations are pending", len(p.pendingCancels))
-		}
-		for range 4 { // some at a time
-			_, _ = s.Renew(t.Context(), nil)
-			time.Sleep(100 * time.Millisecond)
-		}
-		if n := w.has("a"); n > 0 || p.hasPending() {
-			t.Errorf("%d servers have the grant, for nobody; %d cancellations are pending", n, len(p.pendingCancels))
+		s.cancelLater(p, "y", "later")
+		time.Sleep(redial + 50*time.Millisecond)
+		if pending(p) > 0 {
+			t.Error("a later cancellation is pending")
 		}
 	})
 }
 
-// TestAwayServerGetsOneCancellation: a server that cannot be reached gets one of many cancellations at a time.
+// TestAwayServerGetsOneCancellation: a server that cannot be reached gets one of many cancellations at a time, and
+// not more than one a second. When it is back, it gets all of them at once.
 func TestAwayServerGetsOneCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, s := simulated(3)
 		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
 		p := s.endpoints[1]
-		m := &missing{member: down{p.at()}}
+		here := p.at()
+		m := &missing{member: down{here}}
 		put(p, m)
 		p.slow.Store(1)
 		for i := range 100 {
-			p.addPending("x", fmt.Sprint(i), s.expiry())
+			s.cancelLater(p, "x", fmt.Sprint(i))
 		}
-		for range 5 {
-			_, _ = s.Renew(t.Context(), nil)
-			synctest.Wait()
+		time.Sleep(10*time.Second + redial)
+		if n := m.cancelled.Load(); n < 10 || n > 14 || pending(p) != 100 {
+			t.Errorf("%d cancellations sent in ten seconds, %d of 100 are pending", n, pending(p))
 		}
-		if n := m.cancelled.Load(); n != 5 || len(p.pendingCancels) != 100 {
-			t.Errorf("%d of 5 cancellations sent, %d of 100 are pending", n, len(p.pendingCancels))
+		put(p, here)
+		time.Sleep(1100 * time.Millisecond)
+		if n := pending(p); n > 0 {
+			t.Errorf("%d cancellations are pending", n)
 		}
 	})
 }
@@ -156,9 +159,9 @@ func TestCloseBesidePendingCancellations(t *testing.T) {
 			m := &noting{member: p.at(), ids: map[string]bool{}}
 			put(p, m)
 			for i := range flushAtOnce {
-				p.addPending("x", fmt.Sprint(i), s.expiry())
+				s.cancelLater(p, "x", fmt.Sprint(i))
 			}
-			s.sendPending()
+			time.Sleep(redial)
 			_ = s.Close(context.Background())
 			_ = s.b.Close()
 			if len(m.ids) != flushAtOnce {

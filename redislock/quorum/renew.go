@@ -24,7 +24,6 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 	if s.isClosed() {
 		return nil, driver.ErrClosed
 	}
-	s.sendPending()
 	if len(asked) == 0 {
 		return nil, nil
 	}

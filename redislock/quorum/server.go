@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -139,19 +138,12 @@ type endpoint struct {
 	mu             sync.Mutex
 	err            error                    // why there is no session here
 	pendingCancels map[string]pendingCancel // cancellations that the server may not have received
-}
-
-// pendingCancel is a request that has ended; the server may not know that.
-type pendingCancel struct {
-	name  string
-	until time.Time // when it expires there
+	cancelling     bool                     // a goroutine sends them
 }
 
 const (
-	stuckMost   = 8    // exchanges under way with a server that has not answered for stuckAfter; no more are sent
-	mostPending = 8192 // cancellations kept for a silent server; the others expire there
-	mostKeeps   = 1024 // names that a silent or busy server shall keep; the others only the majority keeps
-	flushAtOnce = 64
+	stuckMost = 8    // exchanges under way with a server that has not answered for stuckAfter; no more are sent
+	mostKeeps = 1024 // names that a silent or busy server shall keep; the others only the majority keeps
 )
 
 // at returns the session at this server, or nil if there is none.
@@ -231,71 +223,6 @@ func (p *endpoint) tries() bool {
 	}
 	p.keeps.Add(-1)
 	return false
-}
-
-// addPending records that the server must still receive a cancellation, before that time.
-func (p *endpoint) addPending(name, id string, until time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.pendingCancels == nil {
-		p.pendingCancels = map[string]pendingCancel{}
-	}
-	if len(p.pendingCancels) < mostPending {
-		p.pendingCancels[id] = pendingCancel{name, until}
-	}
-}
-
-// hasPending reports whether there are pending cancellations.
-func (p *endpoint) hasPending() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.pendingCancels) > 0
-}
-
-// takePending removes and returns some of the pending cancellations, so many at most.
-func (p *endpoint) takePending(most int) map[string]pendingCancel {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	some := map[string]pendingCancel{}
-	now := time.Now()
-	for id, what := range p.pendingCancels {
-		if len(some) == most {
-			break
-		}
-		delete(p.pendingCancels, id)
-		if now.Before(what.until) {
-			some[id] = what
-		}
-	}
-	return some
-}
-
-// cancelPending sends all pending cancellations: the session m may not know these requests any more. It
-// stops when the server takes none of very many: the requests then expire.
-func (p *endpoint) cancelPending(ctx context.Context, m member) {
-	for failed := 0; failed < 3 && ctx.Err() == nil; {
-		pending := p.takePending(flushAtOnce)
-		if len(pending) == 0 {
-			return
-		}
-		var some atomic.Bool
-		var all sync.WaitGroup
-		for id, what := range pending {
-			all.Go(func() {
-				const repeats = 2 // the first try may find that its connection was lost
-				for try := 0; undelivered(m.Cancel(ctx, what.name, id)); try++ {
-					if try == repeats || !backoff.Sleep(ctx, grace) {
-						return
-					}
-				}
-				some.Store(true)
-			})
-		}
-		all.Wait()
-		if failed++; some.Load() {
-			failed = 0
-		}
-	}
 }
 
 // lone reports whether err is final at one server, but says nothing about the others.

@@ -35,7 +35,7 @@ func (s *session) withdraw(r *request, p *endpoint, done func(error)) {
 		switch {
 		case r.over: // its end and this answer may have crossed
 			if (undelivered(err) || stays != 0) && !r.keeps {
-				p.addPending(r.driver.Name, r.driver.ID, s.expiry())
+				s.cancelLater(p, r.driver.Name, r.driver.ID)
 			}
 		case err == nil && stays == 0:
 			vote.shut, vote.uncounted, vote.next = false, false, 0
