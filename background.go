@@ -331,9 +331,10 @@ func (l *Lease) cancelLate() {
 	}
 }
 
-// leftOpen reports whether the store may have done, or may still do, what failed with err.
+// leftOpen reports whether the store may have done, or may still do, what failed with err. A store that has done
+// it without a confirmation by its replicas may say why: then err is both ErrUncertain and ErrRefused, for instance.
 func leftOpen(err error) bool {
-	return err != nil && !final(err) && !errors.Is(err, ErrUnavailable)
+	return errors.Is(err, ErrUncertain) || err != nil && !final(err) && !errors.Is(err, ErrUnavailable)
 }
 
 // holdID names l's grant to the store.

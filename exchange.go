@@ -109,7 +109,7 @@ func (c *Client) repeatChange(ctx context.Context, exchange func() error) error 
 func (c *Client) repeat(ctx context.Context, exchange func() error) (first, last error) {
 	sent, pause := c.coarseNow(), backoff.Pause{First: firstPause, Most: 100 * time.Millisecond}
 	last = exchange()
-	for leftOpen(last) && ctx.Err() == nil && c.coarseNow()-sent < c.silentAfter() {
+	for leftOpen(last) && !final(last) && ctx.Err() == nil && c.coarseNow()-sent < c.silentAfter() {
 		if first == nil {
 			first = last
 		} else if !pause.Wait(ctx) {

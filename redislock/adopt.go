@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,7 +36,7 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, id, info string) (mi
 		err = verdict(v, err)
 	}
 	if err != nil {
-		if fresh && (driver.IsFinal(err) || driver.IsOver(err)) {
+		if fresh && !errors.Is(err, driver.ErrUncertain) && (driver.IsFinal(err) || driver.IsOver(err)) {
 			s.unregister(id)
 		}
 		return 0, err // the outcome is open: Close gives the grant back

@@ -78,22 +78,21 @@ func (s *session) undo(name, id string) {
 }
 
 // ensureCancelled cancels a request that has ended here: it was cancelled while an exchange of it was
-// under way, or its grant is taken back. If that gets no answer, the session cancels it again by
-// itself, because its caller may not.
+// under way, or its grant is taken back. If that fails, the outcome is unknown, and the session cancels
+// it again by itself, because its caller may not.
 func (s *session) ensureCancelled(ctx context.Context, name, id string) error {
 	asked, err := s.cancelByItself(ctx, name, id)
 	if asked {
 		return fmt.Errorf("%w: the request is asked again", driver.ErrUncertain)
 	}
-	if err != nil {
-		r := requester{s, name, id}
-		r.left()
-		r.over(false)
+	if err == nil {
+		return nil
 	}
-	if unsent(err) { // the cancellation, but the request may have been granted
-		return fmt.Errorf("%w: %v", driver.ErrUncertain, err)
-	}
-	return err
+	r := requester{s, name, id}
+	r.left()
+	r.over(false)
+	// Whatever became of the cancellation, the request may have been granted.
+	return fmt.Errorf("%w: %v", driver.ErrUncertain, err)
 }
 
 // undoing is about cancellations of a request that a member's session sends by itself.

@@ -139,17 +139,17 @@ func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose ui
 		return reply, place, nil
 	}
 	// A late cancellation may end this grant, but not under a larger token.
-	token, _, err := s.Raise(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, limit+1, 0)
-	if driver.IsOver(err) {
+	token, _, err := s.raise(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, limit+1, 0)
+	switch {
+	case err == nil:
+		reply, err = s.granted(ctx, req, token, 0)
+		return reply, place, err
+	case driver.IsOver(err):
 		err = fmt.Errorf("%w: an earlier exchange of this request was cancelled", driver.ErrUnavailable)
-	} else if errors.Is(err, driver.ErrUnavailable) { // not the raise, but the grant was made
+	case !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrClosed): // the raise, but not the grant
 		err = fmt.Errorf("%w: %v", driver.ErrUncertain, err)
 	}
-	if err != nil {
-		return driver.Reply{}, 0, err
-	}
-	reply.Token = token
-	return reply, place, nil
+	return driver.Reply{}, 0, err
 }
 
 // Withdraw is Cancel for a request that goes on. It ends a grant only if its token is at most limit. So
@@ -189,6 +189,19 @@ func (s *MemberSession) Pass(ctx context.Context, h driver.Hold, keep time.Durat
 // is larger than asked for if another grant came in between. Errors: as for Release.
 func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (
 	uint64, time.Duration, error) {
+	raised, clock, err := s.raise(ctx, h, token, lease)
+	if err == nil && !s.holds(h.ID, raised, 0) { // cancelled meanwhile
+		err = driver.ErrGone
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return raised, clock, nil
+}
+
+// raise is the exchange of Raise.
+func (s *MemberSession) raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (
+	raised uint64, clock time.Duration, err error) {
 	c := s.b.keys(h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(token, 16).end().
 		micros(lease).end()
 	v, err := s.b.run(ctx, s.b.scripts.raise, c)
@@ -198,11 +211,7 @@ func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, 
 	if len(v.List) != 2 || v.List[0].Int <= 0 {
 		return 0, 0, strange(v)
 	}
-	raised := uint64(v.List[0].Int)
-	if !s.holds(h.ID, raised, 0) { // cancelled meanwhile
-		return 0, 0, driver.ErrGone
-	}
-	return raised, micros(v.List[1].Int), nil
+	return uint64(v.List[0].Int), micros(v.List[1].Int), nil
 }
 
 // Move gives a waiter another place in the queue.

@@ -13,6 +13,13 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
+// What the texts of some scripts contain.
+const (
+	asks    = "-- Asks once for a name"
+	cancels = "-- Takes a request out of the queue"
+	raises  = "-- Gives a grant the token that the quorum agreed on"
+)
+
 // TestLateWithdrawal: a withdrawal that arrives again, after the request has another grant, does not end
 // that grant. It says which token the grant has.
 func TestLateWithdrawal(t *testing.T) {
@@ -62,7 +69,7 @@ func newLateCancel(conn redislock.Conn) *lateCancel {
 }
 
 func (c *lateCancel) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
-	if !strings.Contains(s.Text, "-- Takes a request out of the queue") || c.cancellations.Add(1) != 2 {
+	if !strings.Contains(s.Text, cancels) || c.cancellations.Add(1) != 2 {
 		return c.Conn.Run(ctx, s, keys, args)
 	}
 	keys, args = cloned(keys), cloned(args) // they are used again
@@ -137,7 +144,7 @@ func cancelledByItself(t *testing.T, conn *lateCancel, asked *lateAnswer, s *red
 // request is asked for again. Then the cancellation arrives. It does not end what the caller was told.
 func TestAskedAgainLongBefore(t *testing.T) {
 	t.Parallel()
-	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), "-- Asks once for a name")
+	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), asks)
 	conn := newLateCancel(asked)
 	m, s := joined(t, conn)
 	r := exclusive("x")
@@ -147,15 +154,24 @@ func TestAskedAgainLongBefore(t *testing.T) {
 	grantedBeside(t, conn, m, s, r, propose)
 }
 
-// unsent is a Conn that cannot send scripts with that text.
-type unsent struct {
+// failing is a Conn that answers scripts with that text by an error, and does not send them, once err is set.
+type failing struct {
 	redislock.Conn
 	text string
+	err  atomic.Pointer[error]
 }
 
-func (c unsent) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
-	if strings.Contains(s.Text, c.text) {
-		return redislock.Value{}, driver.ErrUnavailable
+func newFailing(conn redislock.Conn, text string, err error) *failing {
+	c := &failing{Conn: conn, text: text}
+	if err != nil {
+		c.err.Store(&err)
+	}
+	return c
+}
+
+func (c *failing) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if err := c.err.Load(); err != nil && strings.Contains(s.Text, c.text) {
+		return redislock.Value{}, *err
 	}
 	return c.Conn.Run(ctx, s, keys, args)
 }
@@ -164,8 +180,8 @@ func (c unsent) Run(ctx context.Context, s *redislock.Script, keys, args []strin
 // The caller must not hear that nothing was done.
 func TestAskedAgainWithoutARaise(t *testing.T) {
 	t.Parallel()
-	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), "-- Asks once for a name")
-	conn := newLateCancel(unsent{asked, "-- Gives a grant the token that the quorum agreed on"})
+	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), asks)
+	conn := newLateCancel(newFailing(asked, raises, driver.ErrUnavailable))
 	m, s := joined(t, conn)
 	r := exclusive("x")
 	r.Wait = false
@@ -181,25 +197,73 @@ func TestAskedAgainWithoutARaise(t *testing.T) {
 }
 
 // TestCancelledWithoutACancellation: a request is cancelled before its answer comes, and the server has granted it. No
-// cancellation can be sent. The caller must not hear that nothing was done.
+// cancellation can be sent, or the server refuses each. The caller must not hear that nothing was done.
 func TestCancelledWithoutACancellation(t *testing.T) {
 	t.Parallel()
-	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), "-- Asks once for a name")
-	_, s := joined(t, unsent{asked, "-- Takes a request out of the queue"})
+	for _, text := range []string{"", "MISCONF", "READONLY", "NOREPLICAS", "LOADING", "MOVED 1 a:1"} {
+		failure := driver.ErrUnavailable
+		if text != "" {
+			failure = redislock.ServerError(text, errors.New(text), false)
+		}
+		asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), asks)
+		_, s := joined(t, newFailing(asked, cancels, failure))
+		r := exclusive("x")
+		r.Wait = false
+		answers := make(chan error, 1)
+		go func() {
+			_, _, err := s.Ask(within(t, soon), r, 0)
+			answers <- err
+		}()
+		<-asked.done
+		if err := s.Cancel(within(t, soon), r.Name, r.ID); err == nil {
+			t.Error("the cancellation was successful")
+		}
+		close(asked.answer)
+		isUncertain(t, failure, <-answers)
+	}
+}
+
+// isUncertain checks that a caller hears only that the outcome is unknown.
+func isUncertain(t *testing.T, what any, err error) {
+	t.Helper()
+	if !errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable) || driver.IsFinal(err) {
+		t.Errorf("%v: %v; want ErrUncertain", what, err)
+	}
+}
+
+// TestCancelledDuringARaise: a request is asked for again, and its grant gets a larger token. It is cancelled before
+// the answer to that comes, and the cancellation cannot be sent. The caller must not hear that nothing was done.
+func TestCancelledDuringARaise(t *testing.T) {
+	t.Parallel()
+	asked := newLateAnswer(dialRueidis(t, testenv.Redis(t).Addr), asks)
+	raised := newLateAnswer(asked, raises)
+	away := newFailing(raised, cancels, nil)
+	conn := newLateCancel(away)
+	m, s := joined(t, conn)
 	r := exclusive("x")
 	r.Wait = false
+	propose := uint64(time.Now().Add(time.Second).UnixMicro())
+	cancelledByItself(t, conn, asked, s, r, propose)
 	answers := make(chan error, 1)
 	go func() {
-		_, _, err := s.Ask(within(t, soon), r, 0)
-		answers <- err
+		for { // the session refuses it while its own cancellation is under way
+			_, _, err := s.Ask(within(t, soon), r, propose)
+			select {
+			case <-raised.done:
+				answers <- err
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
 	}()
-	<-asked.done
-	if err := s.Cancel(within(t, soon), r.Name, r.ID); !errors.Is(err, driver.ErrUnavailable) {
-		t.Error(err)
-	}
-	close(asked.answer)
-	if err := <-answers; !errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("Ask: %v; want ErrUncertain", err)
+	<-raised.done
+	failure := driver.ErrUnavailable
+	away.err.Store(&failure)
+	_ = s.Cancel(within(t, soon), r.Name, r.ID)
+	close(raised.answer)
+	isUncertain(t, "raise", <-answers)
+	if rec, err := m.Inspect(within(t, soon), r.Name); err != nil || len(rec.Holders) != 1 {
+		t.Errorf("%+v, %v; want a grant", rec, err)
 	}
 }
 
