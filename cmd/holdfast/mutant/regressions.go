@@ -327,6 +327,10 @@ var regressions = []Regression{
 			{"redislock/replicas.go", `err := s.ensureCancelled(ctx, name, id); err != nil {`,
 				`err := s.Cancel(ctx, name, id); err != nil {`},
 		}}, "tests/redislock", "TestTakenBackLate"},
+	{Mutant{ID: "redis-adopts-unconfirmed", Bug: "an adoption that no replica has confirmed is left to nobody",
+		Edits: []Edit{
+			{"background.go", `errors.Is(err, ErrUncertain) || err != nil`, `err != nil`},
+		}}, "tests/redislock", "TestAdoptUnconfirmed"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
@@ -338,6 +342,11 @@ var regressions = []Regression{
 			{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // it does`,
 				`	if errors.Is(err, driver.ErrDamaged) && err == nil { // it does`},
 		}}, "sqllock/mysql", "TestDamage"},
+	{Mutant{ID: "sqlite-leaves-a-transaction",
+		Bug: "a grant becomes part of a transaction that could not be ended, and is not on record",
+		Edits: []Edit{
+			{"sqllock/sqlite/conn.go", `			if c.open {`, `			if false {`},
+		}}, "sqllock/sqlite", "TestLeftoverTransaction"},
 	{Mutant{ID: "sqlite-one-bad-record", Bug: "one damaged record fails the renewal of all leases of its client",
 		Edits: []Edit{
 			{"sqllock/sqlite/session.go", `	_, err = skipDamaged(func(damaged map[string]bool) (at string, err error) {

@@ -152,4 +152,19 @@ var quorumRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/acquire.go", `fmt.Errorf("%w: %v", driver.ErrUncertain, err) // servers`, `err // servers`},
 		}}, "redislock/quorum", "TestRaiseNotSent"},
+	{Mutant{ID: "quorum-release-beside-a-question",
+		Bug: "a release is successful although a question that is under way may still be granted by a majority's last server",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `if err == nil && open {`, `if false {`},
+		}}, "redislock/quorum", "TestReleaseBeforeALateQuestion"},
+	{Mutant{ID: "quorum-cancels-with-the-renewal",
+		Bug: "a server that has missed a release blocks the name until the next renewal, beside one that is away",
+		Edits: []Edit{
+			{"redislock/quorum/pending.go", `p.addPending(id, what) && s.begin(nil) == nil`, `p.addPending(id, what) && false`},
+		}}, "redislock/quorum", "TestMissedReleaseBesideADeadServer"},
+	{Mutant{ID: "quorum-cancelled-during-a-raise",
+		Bug: "a request is cancelled during the raise of its grant, and the caller hears that nothing was done",
+		Edits: []Edit{
+			{"redislock/member.go", `reply, err = s.granted(ctx, req, token, 0)`, `if reply, err = s.granted(ctx, req, token, 0); err != nil { err = driver.ErrUnavailable }`},
+		}}, "tests/redislock", "TestCancelledDuringARaise"},
 }
