@@ -37,10 +37,10 @@ var suites = []suite{
 			"./tests/redislock", "./tests/torture", // they take longest, and wait most
 			"./...", "./redislock/goredisconn/...", "./redislock/rueidisconn/...",
 			"./sqllock/mysql/...", "./sqllock/postgres/...", "./sqllock/sqlite/...", "./open/...", "./tests/..."},
-		env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
+		env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 30 * time.Minute},
 	{name: "every test of the command", question: "each store under verify, contests on each store", dir: "cmd/holdfast",
 		args: []string{"-p", "3", "-parallel", "4", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"},
-		takes: 15 * time.Minute},
+		takes: 8 * time.Minute},
 	{name: "every test of the benchmarks", question: "each scenario and each peer", dir: "bench",
 		args: []string{"./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 3 * time.Minute},
 	{name: "other lock libraries", question: "one lock with Curator, and with each release of Redisson", dir: "interop",
