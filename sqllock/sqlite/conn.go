@@ -84,10 +84,18 @@ func (c *conn) get(q query, args []any, dest ...any) (bool, error) {
 	return true, rows.Close()
 }
 
-// start begins a transaction.
+// start begins a transaction. Once, it tries again: nothing is lost by that.
 func (c *conn) start(q query) error {
 	c.open = true // also if it fails
 	_, err := c.exec(q)
+	if err == nil || isBusy(err) {
+		return err
+	}
+	if end := c.end(); end != nil {
+		return err
+	}
+	c.open = true
+	_, err = c.exec(q)
 	return err
 }
 

@@ -37,3 +37,20 @@ func TestLeftoverTransaction(t *testing.T) {
 		t.Errorf("granted with token %d; seen is %+v, %v", h.Token, rec.Holders, err)
 	}
 }
+
+// TestBeginFailsOnce: the beginning of a transaction fails once. Nothing was done, so the call tries again.
+func TestBeginFailsOnce(t *testing.T) {
+	b, err := Open(memoryPath(t), &Config{Driver: "sqlite-aborting"})
+	must(t, err)
+	defer func() { must(t, b.Close()) }()
+	s := openTestSession(t, b, time.Hour)
+	granted(t, s, exclusive("x"))
+	for _, after := range []bool{false, true} {
+		abort.arm(1, after, codeIOErr)
+		err := s.Cancel(t.Context(), "x", "nobody")
+		abort.left.Store(-1)
+		if err != nil || !abort.hit.Load() {
+			t.Errorf("Cancel: %v; a statement failed: %v", err, abort.hit.Load())
+		}
+	}
+}
