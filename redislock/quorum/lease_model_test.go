@@ -89,7 +89,7 @@ func (m model) rent(ctx context.Context, s *session, y *account, client int) {
 		}
 		until := sent.Add(relied(c.req.Lease))
 		y.enters(token, c.req.Block(), begin, driver.LeaseWithin(c.req.Lease, modelTTL)/3,
-			m.dead == 0 && m.lose == 0 && m.deaths == 0)
+			m.dead == 0 && m.lose == 0 && m.linger == 0 && m.deaths == 0)
 		y.lasts(sent.Add(driver.LeaseWithin(c.req.Lease, modelTTL) + modelStep))
 		h := driver.Hold{Name: "x", ID: c.req.ID, Token: token}
 		for range c.rng.IntN(4) {
