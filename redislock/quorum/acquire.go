@@ -306,6 +306,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		vote.open--
 		switch {
 		case r.over && err != nil:
+			vote.uncounted = vote.uncounted || !errors.Is(err, driver.ErrUnavailable)
 			if !r.keeps || !s.sparesAt(req.ID, p.index) { // otherwise the release is repeated there
 				s.cancelLater(p, req.Name, req.ID)
 			}

@@ -14,17 +14,19 @@ import (
 // pendingCancel is a request that has ended; the server may not know that.
 type pendingCancel struct {
 	name  string
+	from  time.Time // when to cancel it there
 	until time.Time // when it expires there
 }
 
 const (
-	mostPending = 8192 // cancellations kept for a silent server; the others expire there
-	flushAtOnce = 64
+	mostPending = 8192        // cancellations kept for a silent server; the others expire there
+	flushAtOnce = 64          // cancellations that are sent together
+	flushFor    = time.Second // how long their answers are waited for before others are sent
 )
 
 // cancelOne cancels a request at one server. The session repeats that until the server has received it.
 func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
-	s.cancelUntil(p, id, pendingCancel{name, s.expiry()}, done)
+	s.cancelUntil(p, id, s.pendingFrom(name, time.Now()), done)
 }
 
 // cancelUntil is cancelOne for a cancellation that is pointless after some time.
@@ -39,11 +41,39 @@ func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done f
 
 // cancelLater cancels a request at one server after a moment, in which an exchange with it has just failed.
 func (s *session) cancelLater(p *endpoint, name, id string) {
-	s.pend(p, id, pendingCancel{name, s.expiry()})
+	s.pend(p, id, s.pendingFrom(name, time.Now()))
 }
 
-// expiry returns when everything that a request has now at a server has expired there.
-func (s *session) expiry() time.Time { return time.Now().Add(2 * s.ttl) }
+// pendingFrom is a cancellation that is to be sent from then on, until everything that the request has now at a server
+// has expired there.
+func (s *session) pendingFrom(name string, from time.Time) pendingCancel {
+	return pendingCancel{name, from, time.Now().Add(2 * s.ttl)}
+}
+
+// missedRelease cancels a request at a server that has missed its release. Until the release is successful, its
+// caller repeats it, and a cancellation in between would look like the end of the grant. Then it is cancelled
+// only if the caller does not come back.
+func (s *session) missedRelease(p *endpoint, r *request) {
+	from := time.Now()
+	r.mu.Lock()
+	if !r.freed {
+		from = from.Add(s.ttl / 3)
+	}
+	r.mu.Unlock()
+	s.pend(p, r.driver.ID, s.pendingFrom(r.driver.Name, from))
+}
+
+// hasReleased notes that the release of a request was successful. r may be nil, if it was repeated.
+func (s *session) hasReleased(r *request, id string) {
+	if r != nil {
+		r.mu.Lock()
+		r.freed = true
+		r.mu.Unlock()
+	}
+	for _, p := range s.endpoints {
+		p.hasten(id)
+	}
+}
 
 // pend records that p must still receive a cancellation. A majority may need this server: others then wait for the
 // name until it has. So the session tries again soon.
@@ -68,29 +98,39 @@ func (s *session) sendPending(p *endpoint) {
 			if p.slow.Load() != 0 {
 				most = 1
 			}
-			pending := p.takePending(most)
-			var sent sync.WaitGroup
-			var failed atomic.Int32
+			pending, left := p.takePending(most, time.Now())
+			answers := make(chan error, len(pending))
 			for id, what := range pending {
-				sent.Add(1)
-				s.cancelUntil(p, id, what, func(err error) {
-					if undelivered(err) {
-						failed.Add(1)
-					}
-					sent.Done()
-				})
+				s.cancelUntil(p, id, what, func(err error) { answers <- err })
 			}
 			s.bg.Done()
 			p.busy.Done() // Close waits until all that is left is pending again
-			if len(pending) == 0 {
+			if !left {
 				return
 			}
-			sent.Wait()
-			if some = int(failed.Load()) < len(pending); some {
+			if some = s.received(answers, len(pending)); some {
 				pause.Reset()
 			}
 		}
 	}
+}
+
+// received waits for the answers to n cancellations, but not for long, and reports whether the server has received
+// any.
+func (s *session) received(answers <-chan error, n int) (some bool) {
+	timer := time.NewTimer(flushFor)
+	defer timer.Stop()
+	for ; n > 0; n-- {
+		select {
+		case err := <-answers:
+			some = some || !undelivered(err) && !errors.Is(err, driver.ErrClosed)
+		case <-timer.C:
+			return some
+		case <-s.life.Done():
+			return false
+		}
+	}
+	return some
 }
 
 // addPending records that the server must still receive a cancellation. It reports whether the caller must see to
@@ -101,7 +141,11 @@ func (p *endpoint) addPending(id string, what pendingCancel) bool {
 	if p.pendingCancels == nil {
 		p.pendingCancels = map[string]pendingCancel{}
 	}
-	if len(p.pendingCancels) < mostPending {
+	before, known := p.pendingCancels[id]
+	if known && before.from.Before(what.from) {
+		what.from = before.from
+	}
+	if known || len(p.pendingCancels) < mostPending {
 		p.pendingCancels[id] = what
 	}
 	first := !p.cancelling
@@ -109,31 +153,42 @@ func (p *endpoint) addPending(id string, what pendingCancel) bool {
 	return first
 }
 
-// takePending removes and returns some of the pending cancellations, so many at most. If there are none, the
-// goroutine that sends them ends.
-func (p *endpoint) takePending(most int) map[string]pendingCancel {
+// hasten makes a pending cancellation due.
+func (p *endpoint) hasten(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	some := map[string]pendingCancel{}
+	if what, known := p.pendingCancels[id]; known {
+		what.from = time.Time{}
+		p.pendingCancels[id] = what
+	}
+}
+
+// takePending removes and returns some of the pending cancellations that are due, so many at most. left reports
+// whether there were any. If not, the goroutine that sends them ends.
+func (p *endpoint) takePending(most int, due time.Time) (some map[string]pendingCancel, left bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	some = map[string]pendingCancel{}
 	now := time.Now()
 	for id, what := range p.pendingCancels {
-		if len(some) == most {
-			break
-		}
-		delete(p.pendingCancels, id)
-		if now.Before(what.until) {
+		switch {
+		case len(some) == most:
+		case !now.Before(what.until):
+			delete(p.pendingCancels, id)
+		case !what.from.After(due):
+			delete(p.pendingCancels, id)
 			some[id] = what
 		}
 	}
-	p.cancelling = len(some) > 0
-	return some
+	p.cancelling = len(some)+len(p.pendingCancels) > 0
+	return some, p.cancelling
 }
 
 // cancelPending sends all pending cancellations: the session m may not know these requests any more. It
 // stops when the server takes none of very many: the requests then expire.
 func (p *endpoint) cancelPending(ctx context.Context, m member) {
 	for failed := 0; failed < 3 && ctx.Err() == nil; {
-		pending := p.takePending(flushAtOnce)
+		pending, _ := p.takePending(flushAtOnce, time.Now().Add(time.Hour)) // all that there is
 		if len(pending) == 0 {
 			return
 		}

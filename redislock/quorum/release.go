@@ -147,8 +147,12 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			if !without {
 				taking++
 				done = func(err error) {
-					if err == nil && open { // a question may arrive after the cancellation
+					switch {
+					case err == nil && open && !r.heard(i): // a question may arrive after the cancellation
 						err = driver.ErrUncertain
+					case err == nil && open: // and may have done so
+						s.cancelOne(p, h.Name, h.ID, func(err error) { answers <- withdrawal{err} })
+						return
 					}
 					answers <- withdrawal{err}
 				}
@@ -164,13 +168,17 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			case r.isKept():
 				missed(p, own)
 			default:
-				s.cancelLater(p, h.Name, h.ID)
+				s.missedRelease(p, r)
 			}
 			s.passed(r, p, err)
 			answers <- err
 		})
 	}
-	return s.sum(ctx, answers, asked, taking, proven)
+	err := s.sum(ctx, answers, asked, taking, proven)
+	if err == nil && (r == nil || r.isOver()) {
+		s.hasReleased(r, h.ID)
+	}
+	return err
 }
 
 // passed records the answer of p to the release of r, and cancels a grant that it gave meanwhile.
@@ -205,6 +213,13 @@ func (r *request) isOver() bool {
 // without reports whether the server has nothing of the request: no question may have reached it since.
 func (s *vote) without() bool {
 	return s.state == nothing && !s.uncounted && !s.shut && s.open == 0 && s.settled()
+}
+
+// heard reports whether server i has answered all questions.
+func (r *request) heard(i int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.votes[i].open == 0 && !r.votes[i].uncounted
 }
 
 // withdrawal is the answer of a server that was not asked, but from which the request was taken back.

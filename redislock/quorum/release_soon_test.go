@@ -134,9 +134,142 @@ func TestReleaseBeforeALateQuestion(t *testing.T) {
 		if has := w.has("a"); has < 2 || !errors.Is(err, driver.ErrUncertain) {
 			t.Errorf("%v, and %d servers have the grant", err, has)
 		}
-		time.Sleep(2 * redial)
+		time.Sleep(s.ttl/3 + time.Second)
 		if has := w.has("a"); has > 0 {
 			t.Errorf("%d servers have the grant, for nobody", has)
+		}
+	})
+}
+
+// TestReleaseWithALateQuestion: the same, and the server that misses the release is away from then on. The third has
+// answered the question before the second cancellation. So it has nothing any more, and the release is successful
+// without the one that is away.
+func TestReleaseWithALateQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := three(t)
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1}
+		order := newRequest(req, 3).order
+		late, away := s.endpoints[order[0]], s.endpoints[order[2]]
+		put(late, inOrder{late.at(), make(chan bool, 1)})
+		reply, err := s.Acquire(t.Context(), req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		put(away, down{away.at()})
+		if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: reply.Token}, 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// inOrder is a server whose exchanges take 25 ms, one after the other.
+type inOrder struct {
+	member
+	one chan bool
+}
+
+func (m inOrder) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	m.one <- true
+	defer func() { <-m.one }()
+	time.Sleep(25 * time.Millisecond)
+	return m.member.Ask(ctx, req, propose)
+}
+
+func (m inOrder) Cancel(ctx context.Context, name, id string) error {
+	m.one <- true
+	defer func() { <-m.one }()
+	time.Sleep(25 * time.Millisecond)
+	return m.member.Cancel(ctx, name, id)
+}
+
+// refuses is a server that refuses the next release.
+type refuses struct {
+	member
+	n *int
+}
+
+func (m refuses) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
+	if *m.n--; *m.n >= 0 {
+		return driver.ErrRefused
+	}
+	return m.member.Pass(ctx, h, keep, propose)
+}
+
+// TestRefusedReleaseIsRepeated: all servers refuse a release, and its caller repeats it. No cancellation comes before
+// that, which would look like the end of the grant.
+func TestRefusedReleaseIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := three(t)
+		reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		time.Sleep(2 * grace) // all three have it
+		for _, p := range s.endpoints {
+			n := 1
+			put(p, refuses{p.at(), &n})
+		}
+		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		if err := s.Release(t.Context(), h, 0); !errors.Is(err, driver.ErrRefused) {
+			t.Error("refused:", err)
+		}
+		time.Sleep(5 * time.Second)
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Error("repeated:", err)
+		}
+		time.Sleep(grace)
+		if has := w.has("a"); has > 0 {
+			t.Errorf("%d servers have the grant", has)
+		}
+	})
+}
+
+// TestClosedBackendGetsNoCancellations: the backend is closed, so cancellations fail at once. The session does not try
+// without a pause.
+func TestClosedBackendGetsNoCancellations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := three(t)
+		p := s.endpoints[0]
+		m := &missing{member: closedServer{p.at()}}
+		put(p, m)
+		s.cancelLater(p, "x", "a")
+		time.Sleep(10 * time.Second)
+		if n := m.cancelled.Load(); n > 14 {
+			t.Errorf("%d cancellations in ten seconds", n)
+		}
+	})
+}
+
+type closedServer struct{ member }
+
+func (closedServer) Cancel(context.Context, string, string) error { return driver.ErrClosed }
+
+// mute is a server that never answers the cancellation of request y.
+type mute struct{ member }
+
+func (m mute) Cancel(ctx context.Context, name, id string) error {
+	if id == "y" {
+		<-ctx.Done()
+		return driver.ErrUncertain
+	}
+	return m.member.Cancel(ctx, name, id)
+}
+
+// TestCancellationBehindALostAnswer: a cancellation does not wait for the answer to another one.
+func TestCancellationBehindALostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := three(t)
+		p := s.endpoints[0]
+		m := &noting{member: p.at(), ids: map[string]bool{}}
+		put(p, mute{m})
+		s.cancelLater(p, "x", "y")
+		time.Sleep(redial + grace)
+		s.cancelLater(p, "x", "z")
+		time.Sleep(flushFor + 2*redial)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.ids["z"] {
+			t.Error("the server did not get it")
 		}
 	})
 }

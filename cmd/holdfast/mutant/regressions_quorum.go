@@ -155,7 +155,7 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-release-beside-a-question",
 		Bug: "a release is successful although a question that is under way may still be granted by a majority's last server",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `if err == nil && open {`, `if false {`},
+			{"redislock/quorum/release.go", `case err == nil && open && !r.heard(i):`, `case false:`},
 		}}, "redislock/quorum", "TestReleaseBeforeALateQuestion"},
 	{Mutant{ID: "quorum-cancels-with-the-renewal",
 		Bug: "a server that has missed a release blocks the name until the next renewal, beside one that is away",
