@@ -55,11 +55,11 @@ func (s *session) pendingFrom(name string, from time.Time) pendingCancel {
 // only if the caller does not come back.
 func (s *session) missedRelease(p *endpoint, r *request) {
 	from := time.Now()
-	r.mu.Lock()
+	r.mu.Lock() // also while it is noted: hasReleased makes it due
+	defer r.mu.Unlock()
 	if !r.freed {
 		from = from.Add(s.ttl / 3)
 	}
-	r.mu.Unlock()
 	s.pend(p, r.driver.ID, s.pendingFrom(r.driver.Name, from))
 }
 
