@@ -306,9 +306,8 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		vote.open--
 		switch {
 		case r.over && err != nil:
-			vote.uncounted = vote.uncounted || !errors.Is(err, driver.ErrUnavailable)
 			if !r.keeps || !s.sparesAt(req.ID, p.index) { // otherwise the release is repeated there
-				s.cancelLater(p, req.Name, req.ID)
+				s.missedRelease(p, req.Name, req.ID)
 			}
 			return
 		case r.over && r.votes[p.index].passing: // it must not be ended before the release is answered

@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,26 +51,46 @@ func (s *session) pendingFrom(name string, from time.Time) pendingCancel {
 	return pendingCancel{name, from, time.Now().Add(2 * s.ttl)}
 }
 
-// missedRelease cancels a request at a server that has missed its release. Until the release is successful, its
+// missedRelease cancels a request at a server that may have missed its release. Until the release is successful, its
 // caller repeats it, and a cancellation in between would look like the end of the grant. Then it is cancelled
 // only if the caller does not come back.
-func (s *session) missedRelease(p *endpoint, r *request) {
+func (s *session) missedRelease(p *endpoint, name, id string) {
 	from := time.Now()
-	r.mu.Lock() // also while it is noted: hasReleased makes it due
-	defer r.mu.Unlock()
-	if !r.freed {
+	s.unreleased.mu.Lock() // also while it is noted: releaseEnds makes it due
+	defer s.unreleased.mu.Unlock()
+	if _, open := s.unreleased.until[id]; open {
 		from = from.Add(s.ttl / 3)
 	}
-	s.pend(p, r.driver.ID, s.pendingFrom(r.driver.Name, from))
+	s.pend(p, id, s.pendingFrom(name, from))
 }
 
-// hasReleased notes that the release of a request was successful. r may be nil, if it was repeated.
-func (s *session) hasReleased(r *request, id string) {
-	if r != nil {
-		r.mu.Lock()
-		r.freed = true
-		r.mu.Unlock()
+// unreleased are requests whose release has begun, and has not been successful.
+type unreleased struct {
+	mu    sync.Mutex
+	until map[string]time.Time // the requests by ID, and when their grants have expired
+}
+
+// releaseBegins notes that a request is being released, perhaps again.
+func (s *session) releaseBegins(id string) {
+	s.unreleased.mu.Lock()
+	defer s.unreleased.mu.Unlock()
+	now := time.Now()
+	if s.unreleased.until == nil {
+		s.unreleased.until = map[string]time.Time{}
 	}
+	if len(s.unreleased.until) >= mostPending {
+		maps.DeleteFunc(s.unreleased.until, func(_ string, until time.Time) bool { return until.Before(now) })
+	}
+	if len(s.unreleased.until) < mostPending {
+		s.unreleased.until[id] = now.Add(2 * s.ttl)
+	}
+}
+
+// releaseEnds notes that a majority no longer has the grant of a request.
+func (s *session) releaseEnds(id string) {
+	s.unreleased.mu.Lock()
+	defer s.unreleased.mu.Unlock()
+	delete(s.unreleased.until, id)
 	for _, p := range s.endpoints {
 		p.hasten(id)
 	}
@@ -98,7 +119,7 @@ func (s *session) sendPending(p *endpoint) {
 			if p.slow.Load() != 0 {
 				most = 1
 			}
-			pending, left := p.takePending(most, time.Now())
+			pending, left := p.takePending(most, false)
 			answers := make(chan error, len(pending))
 			for id, what := range pending {
 				s.cancelUntil(p, id, what, func(err error) { answers <- err })
@@ -145,12 +166,26 @@ func (p *endpoint) addPending(id string, what pendingCancel) bool {
 	if known && before.from.Before(what.from) {
 		what.from = before.from
 	}
+	if !known && len(p.pendingCancels) >= mostPending && !what.from.After(time.Now()) {
+		p.makeRoom()
+	}
 	if known || len(p.pendingCancels) < mostPending {
 		p.pendingCancels[id] = what
 	}
 	first := !p.cancelling
 	p.cancelling = true
 	return first
+}
+
+// makeRoom forgets a cancellation that is not due, if there is one. Called with p.mu held.
+func (p *endpoint) makeRoom() {
+	now := time.Now()
+	for id, what := range p.pendingCancels {
+		if what.from.After(now) {
+			delete(p.pendingCancels, id)
+			return
+		}
+	}
 }
 
 // hasten makes a pending cancellation due.
@@ -163,9 +198,9 @@ func (p *endpoint) hasten(id string) {
 	}
 }
 
-// takePending removes and returns some of the pending cancellations that are due, so many at most. left reports
-// whether there were any. If not, the goroutine that sends them ends.
-func (p *endpoint) takePending(most int, due time.Time) (some map[string]pendingCancel, left bool) {
+// takePending removes and returns some of the pending cancellations that are due, or of all, so many at most. left
+// reports whether there were any. If not, the goroutine that sends them ends.
+func (p *endpoint) takePending(most int, all bool) (some map[string]pendingCancel, left bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	some = map[string]pendingCancel{}
@@ -175,7 +210,7 @@ func (p *endpoint) takePending(most int, due time.Time) (some map[string]pending
 		case len(some) == most:
 		case !now.Before(what.until):
 			delete(p.pendingCancels, id)
-		case !what.from.After(due):
+		case all || !what.from.After(now):
 			delete(p.pendingCancels, id)
 			some[id] = what
 		}
@@ -188,7 +223,7 @@ func (p *endpoint) takePending(most int, due time.Time) (some map[string]pending
 // stops when the server takes none of very many: the requests then expire.
 func (p *endpoint) cancelPending(ctx context.Context, m member) {
 	for failed := 0; failed < 3 && ctx.Err() == nil; {
-		pending, _ := p.takePending(flushAtOnce, time.Now().Add(time.Hour)) // all that there is
+		pending, _ := p.takePending(flushAtOnce, true)
 		if len(pending) == 0 {
 			return
 		}

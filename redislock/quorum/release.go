@@ -59,6 +59,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		end:   now + s.b.quarantine + s.ttl + askLimit, // a server may restart during the release
 		pause: backoff.Pause{First: redial, Most: time.Second},
 	}
+	s.releaseBegins(h.ID)
 	settled := make(chan struct{})
 	var outcome error // when that is closed
 	outcome = s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
@@ -87,6 +88,9 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			}
 		})
 	})
+	if outcome == nil || driver.IsOver(outcome) {
+		s.releaseEnds(h.ID)
+	}
 	k.sure = outcome == nil
 	s.releasedName(h.ID, r != nil, keep, outcome)
 	close(settled)
@@ -124,7 +128,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 	answers := make(chan error, len(s.endpoints))
 	asked, taking := 0, 0
 	for i, p := range s.endpoints {
-		own, has, without, open := h, true, false, false
+		own, has, without := h, true, false
 		if r != nil {
 			r.mu.Lock()
 			vote := &r.votes[i]
@@ -135,7 +139,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut &&
 				!vote.uncounted && vote.open == 0
 			vote.passing = has && r.over
-			without, open = vote.without(), vote.open > 0
+			without = vote.without()
 			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
 			if never {
@@ -146,16 +150,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			done := func(error) {}
 			if !without {
 				taking++
-				done = func(err error) {
-					switch {
-					case err == nil && open && !r.heard(i): // a question may arrive after the cancellation
-						err = driver.ErrUncertain
-					case err == nil && open: // and may have done so
-						s.cancelOne(p, h.Name, h.ID, func(err error) { answers <- withdrawal{err} })
-						return
-					}
-					answers <- withdrawal{err}
-				}
+				done = func(err error) { answers <- withdrawal{err} }
 			}
 			s.withdraw(r, p, done)
 			continue
@@ -168,17 +163,13 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			case r.isKept():
 				missed(p, own)
 			default:
-				s.missedRelease(p, r)
+				s.missedRelease(p, h.Name, h.ID)
 			}
 			s.passed(r, p, err)
 			answers <- err
 		})
 	}
-	err := s.sum(ctx, answers, asked, taking, proven)
-	if err == nil && (r == nil || r.isOver()) {
-		s.hasReleased(r, h.ID)
-	}
-	return err
+	return s.sum(ctx, answers, asked, taking, proven)
 }
 
 // passed records the answer of p to the release of r, and cancels a grant that it gave meanwhile.
@@ -189,7 +180,11 @@ func (s *session) passed(r *request, p *endpoint, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	vote := &r.votes[p.index]
-	if vote.stray && !(r.keeps && undelivered(err)) {
+	switch {
+	case !vote.stray || r.keeps && undelivered(err):
+	case undelivered(err):
+		s.missedRelease(p, r.driver.Name, r.driver.ID)
+	default:
 		s.cancelOne(p, r.driver.Name, r.driver.ID, func(error) {})
 	}
 	vote.passing, vote.stray = false, false
@@ -213,13 +208,6 @@ func (r *request) isOver() bool {
 // without reports whether the server has nothing of the request: no question may have reached it since.
 func (s *vote) without() bool {
 	return s.state == nothing && !s.uncounted && !s.shut && s.open == 0 && s.settled()
-}
-
-// heard reports whether server i has answered all questions.
-func (r *request) heard(i int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.votes[i].open == 0 && !r.votes[i].uncounted
 }
 
 // withdrawal is the answer of a server that was not asked, but from which the request was taken back.

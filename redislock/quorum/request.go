@@ -30,7 +30,6 @@ type request struct {
 	keeps   bool          // a later grant is kept instead: the release takes care of it
 	asking  bool          // an exchange listens to changed, and decides
 	raising bool          // an exchange about the token is under way
-	freed   bool          // its release was successful
 	adopted driver.Hold   // the grant that the request was made from, if it was adopted
 	changed chan struct{}
 	wake    waiters.Slot // to the caller

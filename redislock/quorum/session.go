@@ -21,14 +21,15 @@ type session struct {
 	ttl       time.Duration
 	endpoints []*endpoint
 	clock     *clock
-	stamp     atomic.Int64 // of the last exchange
-
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	bg   sync.WaitGroup // background work
+	stamp     atomic.Int64    // of the last exchange
+	life      context.Context // ends with Close
+	end       context.CancelFunc
+	bg        sync.WaitGroup // background work
 
 	jobs    chan func() // to idle workers
 	workers sync.WaitGroup
+
+	unreleased unreleased // see missedRelease
 
 	mu        sync.Mutex
 	requests  map[string]*request

@@ -152,11 +152,6 @@ var quorumRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/acquire.go", `fmt.Errorf("%w: %v", driver.ErrUncertain, err) // servers`, `err // servers`},
 		}}, "redislock/quorum", "TestRaiseNotSent"},
-	{Mutant{ID: "quorum-release-beside-a-question",
-		Bug: "a release is successful although a question that is under way may still be granted by a majority's last server",
-		Edits: []Edit{
-			{"redislock/quorum/release.go", `case err == nil && open && !r.heard(i):`, `case false:`},
-		}}, "redislock/quorum", "TestReleaseBeforeALateQuestion"},
 	{Mutant{ID: "quorum-cancels-with-the-renewal",
 		Bug: "a server that has missed a release blocks the name until the next renewal, beside one that is away",
 		Edits: []Edit{
