@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,14 +225,15 @@ func TestRefusedReleaseIsRepeated(t *testing.T) {
 // lateFailure is a server whose first release fails after three seconds, and the next ones at once, so many.
 type lateFailure struct {
 	member
-	n *int
+	n *atomic.Int32
 }
 
 func (m lateFailure) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
-	if *m.n--; *m.n == 1 {
+	left := m.n.Add(-1)
+	if left == 1 {
 		time.Sleep(3 * time.Second)
 	}
-	if *m.n >= 0 {
+	if left >= 0 {
 		return driver.ErrUnavailable
 	}
 	return m.member.Pass(ctx, h, keep, propose)
@@ -256,7 +258,8 @@ func TestLateFailureOfARepeatedRelease(t *testing.T) {
 						put(p, lostPass{p.at()})
 					}
 				}
-				n := 2
+				var n atomic.Int32
+				n.Store(2)
 				put(s.endpoints[2], lateFailure{s.endpoints[2].at(), &n})
 				h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
