@@ -314,7 +314,7 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 			r.votes[p.index].stray = reply.Token != 0 || reply.Wake != nil
 		case r.over: // this answer and the request's end may have crossed
 			if reply.Token != 0 && !r.keeps || reply.Wake != nil {
-				s.cancelOne(p, req.Name, req.ID, func(error) {})
+				s.cancelStray(p, req.Name, req.ID)
 			}
 		case err != nil:
 			if !errors.Is(err, driver.ErrUnavailable) { // the server may have got the question

@@ -64,6 +64,19 @@ func (s *session) missedRelease(p *endpoint, name, id string) {
 	s.pend(p, id, s.pendingFrom(name, from))
 }
 
+// cancelStray cancels a grant or a place that a server gave to a request after its end: at once, unless its release
+// has failed; see missedRelease.
+func (s *session) cancelStray(p *endpoint, name, id string) {
+	s.unreleased.mu.Lock()
+	_, open := s.unreleased.until[id]
+	s.unreleased.mu.Unlock()
+	if open {
+		s.missedRelease(p, name, id)
+	} else {
+		s.cancelOne(p, name, id, func(error) {})
+	}
+}
+
 // unreleased are requests whose release has begun, and has not been successful.
 type unreleased struct {
 	mu    sync.Mutex

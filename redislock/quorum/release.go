@@ -290,6 +290,7 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 	if s.isClosed() {
 		return nil // Close has given everything back
 	}
+	s.releaseEnds(id) // its caller does not repeat it
 	spare := s.spares(id)
 	answers := make(chan error, len(s.endpoints))
 	for i, p := range s.endpoints {
