@@ -134,3 +134,55 @@ func TestDowngradedWithALateEnd(t *testing.T) {
 		}
 	})
 }
+
+// refusesLate is a server whose first answer, a refusal, and whose answer to a withdrawal take 25 ms. It counts
+// cancellations.
+type refusesLate struct {
+	downgrading
+	asked, cancelled atomic.Int32
+}
+
+func (m *refusesLate) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	if m.asked.Add(1) == 1 {
+		time.Sleep(25 * time.Millisecond)
+		return driver.Reply{Holder: &driver.Holder{ID: "z", Token: 1}, Retry: time.Second}, 0, nil
+	}
+	return m.downgrading.Ask(ctx, req, propose)
+}
+
+func (m *refusesLate) Withdraw(ctx context.Context, name, id string, limit uint64) (uint64, error) {
+	time.Sleep(25 * time.Millisecond)
+	return m.member.Withdraw(ctx, name, id, limit)
+}
+
+func (m *refusesLate) Cancel(ctx context.Context, name, id string) error {
+	m.cancelled.Add(1)
+	return m.member.Cancel(ctx, name, id)
+}
+
+// TestDowngradedBesideAQuestion: a writer becomes a reader while a question is under way at one server. The request
+// goes on, so that server gets no cancellation: it might end the grant that the reader gets there next.
+func TestDowngradedBesideAQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := three(t)
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, ReadWrite: true}
+		s.noteContended("x", 0) // all are asked at once
+		order := newRequest(req, 3).order
+		for _, i := range order[:2] {
+			put(s.endpoints[i], &downgrading{member: s.endpoints[i].at()})
+		}
+		m := &refusesLate{downgrading: downgrading{member: s.endpoints[order[2]].at()}}
+		put(s.endpoints[order[2]], m)
+		reply, err := s.Acquire(t.Context(), req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		if err := s.Downgrade(t.Context(), driver.Hold{Name: "x", ID: "a", Token: reply.Token}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if n := m.cancelled.Load(); n > 0 {
+			t.Errorf("%d cancellations of a request that is held", n)
+		}
+	})
+}

@@ -64,8 +64,8 @@ func (s *session) missedRelease(p *endpoint, name, id string) {
 	s.pend(p, id, s.pendingFrom(name, from))
 }
 
-// cancelStray cancels a grant or a place that a server gave to a request after its end: at once, unless its release
-// has failed; see missedRelease.
+// cancelStray cancels what a server gave to a request after its end: at once, unless the release of the request may be
+// repeated; see missedRelease.
 func (s *session) cancelStray(p *endpoint, name, id string) {
 	s.unreleased.mu.Lock()
 	_, open := s.unreleased.until[id]
@@ -179,26 +179,12 @@ func (p *endpoint) addPending(id string, what pendingCancel) bool {
 	if known && before.from.Before(what.from) {
 		what.from = before.from
 	}
-	if !known && len(p.pendingCancels) >= mostPending && !what.from.After(time.Now()) {
-		p.makeRoom()
-	}
 	if known || len(p.pendingCancels) < mostPending {
 		p.pendingCancels[id] = what
 	}
 	first := !p.cancelling
 	p.cancelling = true
 	return first
-}
-
-// makeRoom forgets a cancellation that is not due, if there is one. Called with p.mu held.
-func (p *endpoint) makeRoom() {
-	now := time.Now()
-	for id, what := range p.pendingCancels {
-		if what.from.After(now) {
-			delete(p.pendingCancels, id)
-			return
-		}
-	}
 }
 
 // hasten makes a pending cancellation due.

@@ -180,12 +180,8 @@ func (s *session) passed(r *request, p *endpoint, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	vote := &r.votes[p.index]
-	switch {
-	case !vote.stray || r.keeps && undelivered(err):
-	case undelivered(err):
-		s.missedRelease(p, r.driver.Name, r.driver.ID)
-	default:
-		s.cancelOne(p, r.driver.Name, r.driver.ID, func(error) {})
+	if vote.stray && !(r.keeps && undelivered(err)) {
+		s.cancelStray(p, r.driver.Name, r.driver.ID)
 	}
 	vote.passing, vote.stray = false, false
 }

@@ -40,7 +40,8 @@ func (m *lostQuestion) Pass(ctx context.Context, h driver.Hold, keep time.Durati
 }
 
 // TestQuestionsBesideARefusedRelease: each server has granted a request twice, and the first answers are lost or come
-// during the release, or after it. All servers refuse the release. Its caller repeats it, before the session cancels anything.
+// during the release, or after it. All servers refuse the release. Its caller repeats it, before the session cancels
+// anything.
 func TestQuestionsBesideARefusedRelease(t *testing.T) {
 	for name, c := range map[string][2]time.Duration{
 		"lost": {0, 0}, "late": {1500 * time.Millisecond, 2 * time.Second}, "later": {1500 * time.Millisecond, 0},

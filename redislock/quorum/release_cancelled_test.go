@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,19 +13,29 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// missing is a server that the release does not reach, or only the first one. It notes cancellations: in
-// its script, one that comes while it has the grant ends that, and the minimum hold with it.
+// missing is a server that misses releases, or only the first one. It notes cancellations: in its
+// script, one that comes while it has the grant ends that, and the minimum hold with it.
 type missing struct {
 	member
 	once              bool
+	does              bool          // the releases, and the answers get lost
+	err               error         // of these releases; nil: ErrUnavailable
+	wait              time.Duration // until the first one fails
 	passes, cancelled atomic.Int32
 }
 
 func (m *missing) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
-	if m.passes.Add(1) == 1 || !m.once {
-		return driver.ErrUnavailable
+	n := m.passes.Add(1)
+	if n > 1 && m.once {
+		return m.member.Pass(ctx, h, keep, propose)
 	}
-	return m.member.Pass(ctx, h, keep, propose)
+	if m.does {
+		_ = m.member.Pass(ctx, h, keep, propose)
+	}
+	if n == 1 {
+		time.Sleep(m.wait)
+	}
+	return cmp.Or(m.err, driver.ErrUnavailable)
 }
 
 func (m *missing) Cancel(ctx context.Context, name, id string) error {

@@ -4,26 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
-
-// passless is a server that misses the next releases, so many.
-type passless struct {
-	member
-	n *int
-}
-
-func (m passless) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
-	if *m.n--; *m.n >= 0 {
-		return driver.ErrUnavailable
-	}
-	return m.member.Pass(ctx, h, keep, propose)
-}
 
 // freeAfter returns how long it takes until another request gets the name.
 func freeAfter(t *testing.T, s *session) time.Duration {
@@ -58,8 +44,8 @@ func TestMissedReleaseBesideADeadServer(t *testing.T) {
 				if err != nil || reply.Token == 0 {
 					t.Fatal(reply, err)
 				}
-				p, n := s.endpoints[order[0]], 1
-				put(p, passless{p.at(), &n})
+				p := s.endpoints[order[0]]
+				put(p, &missing{once: true, member: p.at()})
 				if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: "a", Token: reply.Token}, 0); err != nil {
 					t.Fatal(err)
 				}
@@ -77,14 +63,14 @@ func TestTwoMissedReleases(t *testing.T) {
 		_, s := three(t)
 		for k, id := range []string{"a1", "a2"} {
 			req := &driver.Request{ID: id, Name: "x", Mode: driver.Exclusive, N: 1}
-			p, n := s.endpoints[newRequest(req, 3).order[k]], 1
+			p := s.endpoints[newRequest(req, 3).order[k]]
 			reply, err := s.Acquire(t.Context(), req)
 			if err != nil || reply.Token == 0 {
 				t.Fatal(id, reply, err)
 			}
 			time.Sleep(2 * grace) // all three have it
 			here := p.at()
-			put(p, passless{here, &n})
+			put(p, &missing{once: true, member: here})
 			if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: id, Token: reply.Token}, 0); err != nil {
 				t.Fatal(id, err)
 			}
@@ -123,9 +109,9 @@ func TestReleaseBeforeALateQuestion(t *testing.T) {
 		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1}
 		order := newRequest(req, 3).order
 		late, missed := s.endpoints[order[0]], s.endpoints[order[2]]
-		cancels, n := 0, 1
+		cancels := 0
 		put(late, lateQuestion{late.at(), &cancels})
-		put(missed, passless{missed.at(), &n})
+		put(missed, &missing{once: true, member: missed.at()})
 		reply, err := s.Acquire(t.Context(), req)
 		if err != nil || reply.Token == 0 {
 			t.Fatal(reply, err)
@@ -180,19 +166,6 @@ func (m inOrder) Cancel(ctx context.Context, name, id string) error {
 	return m.member.Cancel(ctx, name, id)
 }
 
-// refuses is a server that refuses the next release.
-type refuses struct {
-	member
-	n *int
-}
-
-func (m refuses) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
-	if *m.n--; *m.n >= 0 {
-		return driver.ErrRefused
-	}
-	return m.member.Pass(ctx, h, keep, propose)
-}
-
 // TestRefusedReleaseIsRepeated: all servers refuse a release, and its caller repeats it. No cancellation comes before
 // that, which would look like the end of the grant.
 func TestRefusedReleaseIsRepeated(t *testing.T) {
@@ -204,8 +177,7 @@ func TestRefusedReleaseIsRepeated(t *testing.T) {
 		}
 		time.Sleep(2 * grace) // all three have it
 		for _, p := range s.endpoints {
-			n := 1
-			put(p, refuses{p.at(), &n})
+			put(p, &missing{once: true, err: driver.ErrRefused, member: p.at()})
 		}
 		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
 		if err := s.Release(t.Context(), h, 0); !errors.Is(err, driver.ErrRefused) {
@@ -222,28 +194,12 @@ func TestRefusedReleaseIsRepeated(t *testing.T) {
 	})
 }
 
-// lateFailure is a server whose first release fails after three seconds, and the next ones at once, so many.
-type lateFailure struct {
-	member
-	n *atomic.Int32
-}
-
-func (m lateFailure) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
-	left := m.n.Add(-1)
-	if left == 1 {
-		time.Sleep(3 * time.Second)
-	}
-	if left >= 0 {
-		return driver.ErrUnavailable
-	}
-	return m.member.Pass(ctx, h, keep, propose)
-}
-
 // TestLateFailureOfARepeatedRelease: a release gets no answer from one server, and the others refuse it or have
 // done it. Its caller repeats it, which ends the grant at a majority. Then the first exchange with that server fails.
 // The server gets a cancellation soon.
 func TestLateFailureOfARepeatedRelease(t *testing.T) {
-	for _, lost := range []bool{false, true} {
+	for _, failure := range []error{driver.ErrRefused, driver.ErrUncertain} {
+		lost := failure == driver.ErrUncertain
 		t.Run(fmt.Sprint("lost ", lost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, s := three(t)
@@ -253,14 +209,9 @@ func TestLateFailureOfARepeatedRelease(t *testing.T) {
 				}
 				time.Sleep(2 * grace) // all three have it
 				for _, p := range s.endpoints[:2] {
-					n := 1
-					if put(p, refuses{p.at(), &n}); lost {
-						put(p, lostPass{p.at()})
-					}
+					put(p, &missing{once: true, does: lost, err: failure, member: p.at()})
 				}
-				var n atomic.Int32
-				n.Store(2)
-				put(s.endpoints[2], lateFailure{s.endpoints[2].at(), &n})
+				put(s.endpoints[2], &missing{wait: 3 * time.Second, member: s.endpoints[2].at()})
 				h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				first := s.Release(ctx, h, 0)
@@ -275,18 +226,6 @@ func TestLateFailureOfARepeatedRelease(t *testing.T) {
 			})
 		})
 	}
-}
-
-// lostPass is a server whose answers to releases get lost.
-type lostPass struct{ member }
-
-func (m lostPass) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
-	if r, ok := m.member.(refuses); ok && *r.n > 0 {
-		*r.n = 0
-		_ = m.member.Pass(ctx, h, keep, propose)
-		return driver.ErrUncertain
-	}
-	return m.member.Pass(ctx, h, keep, propose)
 }
 
 // TestCloseSendsWhatIsNotDue: the TTL is long, and a release was refused. Close cancels the request.

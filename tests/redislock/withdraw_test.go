@@ -256,6 +256,7 @@ func TestCancelledDuringARaise(t *testing.T) {
 			}
 		}
 	}()
+	until(t, "the grant is raised", func() bool { return raised.n.Load() > 0 })
 	<-raised.done
 	failure := driver.ErrUnavailable
 	away.err.Store(&failure)

@@ -162,4 +162,22 @@ var quorumRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/member.go", `reply, err = s.granted(ctx, req, token, 0)`, `if reply, err = s.granted(ctx, req, token, 0); err != nil { err = driver.ErrUnavailable }`},
 		}}, "tests/redislock", "TestCancelledDuringARaise"},
+	{Mutant{ID: "quorum-cancels-before-the-repeat",
+		Bug: "a refused release is cancelled before its caller repeats it, which then looks like the end of the grant",
+		Edits: []Edit{
+			{"redislock/quorum/pending.go", `from = from.Add(s.ttl / 3)`, ``},
+		}}, "redislock/quorum", "TestRefusedReleaseIsRepeated"},
+	{Mutant{ID: "quorum-release-never-ends",
+		Bug: "a server whose release fails after a repeated one was successful is nobody's for a third of the TTL",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `if outcome == nil || driver.IsOver(outcome) {
+		s.releaseEnds`, `if false {
+		s.releaseEnds`},
+		}}, "redislock/quorum", "TestLateFailureOfARepeatedRelease"},
+	{Mutant{ID: "quorum-downgrade-cancels",
+		Bug: "a writer that becomes a reader cancels its request at a server, which then grants it again",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `			s.withdraw(r, p, done)`,
+				"\t\t\ts.withdraw(r, p, done)\n\t\t\ts.cancelOne(p, h.Name, h.ID, func(error) {})"},
+		}}, "redislock/quorum", "TestDowngradedBesideAQuestion"},
 }
