@@ -84,7 +84,7 @@ func (c *conn) get(q query, args []any, dest ...any) (bool, error) {
 	return true, rows.Close()
 }
 
-// start begins a transaction. Once, it tries again: nothing is lost by that.
+// start begins a transaction. If that fails, it tries once more: nothing has been done.
 func (c *conn) start(q query) error {
 	c.open = true // also if it fails
 	_, err := c.exec(q)
