@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the checks for a change, on a machine with Go, git and gcc: installs the programs that the
-# tests start (as root on Debian with apt; otherwise it prints what to install), then runs vet,
-# staticcheck, and the tests of all modules. scripts/deep.sh runs the long suites.
+# tests start (as root on Debian with apt; otherwise it prints what to install), then runs the tests
+# of all modules, and beside them vet, a build for 32 bits and staticcheck. scripts/deep.sh runs the
+# long suites.
 #
 # shellcheck disable=SC2086 # some variables are lists of words
 set -eu
@@ -26,15 +27,26 @@ export GOGC="${GOGC:-400}" GOMEMLIMIT="${GOMEMLIMIT:-2GiB}"
 modules="$(go list -m -f '{{.Dir}}')" # all that go.work lists
 packages="$(go list -m -f '{{.Dir}}/...')"
 tools="$(mktemp -d)"
-linter=""
-trap '[ -z "$linter" ] || kill "$linter" 2>/dev/null; rm -rf "$tools"' EXIT
+checks=""
+trap '[ -z "$checks" ] || kill "$checks" 2>/dev/null; rm -rf "$tools"' EXIT
 CGO_ENABLED=0 go build -o "$tools" ./internal/testrun
-CGO_ENABLED=0 GOBIN="$tools" go install honnef.co/go/tools/cmd/staticcheck@v0.8.2
-echo "== vet"
-go vet $race $packages # with the flags of the tests, so nothing is built twice
-GOARCH=386 CGO_ENABLED=0 go build ./... # the library, where int has 32 bits
-GOFLAGS="$GOFLAGS $race" "$tools/staticcheck" $packages >"$tools/staticcheck.log" 2>&1 &
-linter=$!
+echo "== build"
+go list -export -test $race $packages >/dev/null # all that vet and the tests compile
+
+# The checks of the code use the time in which tests wait for clocks and servers.
+check() {
+	status=0
+	echo "== vet"
+	go vet $race $packages || status=1 # with the flags of the tests, so nothing is built twice
+	echo "== build for 32 bits"
+	GOARCH=386 CGO_ENABLED=0 go build ./... || status=1 # the library
+	echo "== staticcheck"
+	CGO_ENABLED=0 GOBIN="$tools" go install honnef.co/go/tools/cmd/staticcheck@v0.8.2 || return 1
+	GOFLAGS="$GOFLAGS $race" "$tools/staticcheck" $packages || status=1
+	return $status
+}
+check >"$tools/checks.log" 2>&1 &
+checks=$!
 
 # Packages run in parallel, since tests often wait for clocks and servers: four at a time, and two
 # while other programs use the machine, too. The race detector runs where goroutines of the library
@@ -45,8 +57,7 @@ GOGC="$collect" "$tools/testrun" -jobs 4 \
 	-norace '/(model|interop(/redisson)?|examples|cmd/holdfast(/(lab|mutant|internal/browser))?|internal/(archtest|doctest|testenv|testrun)|open|tests/(fence|release|testenv))$' \
 	-steps '(redislock|mysql|postgres|sqlite)\.Test(SQLite)?(Aborted|Model|ModelCatches|TellsOnlyWhatIsWritten)$' \
 	-flags "$race -vet=off -timeout 20m -parallel 4" $modules || failed=1
-echo "== staticcheck"
-wait "$linter" || failed=1
-cat "$tools/staticcheck.log"
-linter=""
+wait "$checks" || failed=1
+checks=""
+cat "$tools/checks.log"
 exit $failed
