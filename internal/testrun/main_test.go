@@ -102,15 +102,17 @@ func TestTimedNever(t *testing.T) { t.Error("late again") }
 `
 )
 
+// example is a call of run, and what it prints.
+type example struct {
+	packages map[string]string
+	args     []string
+	code     int
+	want     []string
+	not      []string
+}
+
 func TestRun(t *testing.T) {
-	t.Setenv("CGO_ENABLED", "1") // for the race detector; the command tests this package without it
-	for name, c := range map[string]struct {
-		packages map[string]string
-		args     []string
-		code     int
-		want     []string
-		not      []string
-	}{
+	testRun(t, map[string]example{
 		"passes": {
 			map[string]string{"a": passes}, nil, 0,
 			[]string{"ok  ", "example/a", "1 tests: no such machine", "example/a: TestLeftOut", "1 passed, 0 failed, 1 skipped"},
@@ -141,17 +143,6 @@ func TestRun(t *testing.T) {
 			map[string]string{"a": passes, "b": passes}, []string{"-alone", "/b$"}, 0,
 			[]string{"== in parallel: 1 packages", "== one at a time: 1 packages"}, nil,
 		},
-		"like a release": {
-			map[string]string{"a": settings, "b": passes}, []string{"-norace", "/a$", "-flags",
-				"-race -gcflags=fmt=-race=false -vet=off"}, 1,
-			[]string{"-trimpath=true CGO_ENABLED=0."}, []string{"-race=true", "-gcflags=fmt"}, // others are of GOFLAGS
-		},
-		"steps": {
-			map[string]string{"a": steps, "b": passes}, []string{"-steps", "/a.TestSteps$", "-flags", "-race -vet=off"}, 1,
-			[]string{"has none: TestSteps", "has the race detector: TestTogether", "FAILED example/a: TestTogether",
-				"FAILED example/a (steps): TestSteps", "1 passed, 2 failed"},
-			[]string{"has the race detector: TestSteps", "has none: TestTogether"},
-		},
 		"no modules":    {nil, nil, 2, []string{"usage"}, nil},
 		"wrong flag":    {nil, []string{"-x"}, 2, nil, nil},
 		"wrong pattern": {nil, []string{"-alone", "(", "."}, 2, []string{"missing closing"}, nil},
@@ -159,7 +150,29 @@ func TestRun(t *testing.T) {
 		"no such module": {
 			nil, []string{filepath.Join(os.TempDir(), "holdfast-no-such-module")}, 1, []string{"go list"}, nil,
 		},
-	} {
+	})
+}
+
+func TestRunWithRaceDetector(t *testing.T) {
+	t.Setenv("CGO_ENABLED", "1") // the command tests this package without it
+	testRun(t, map[string]example{
+		"like a release": {
+			map[string]string{"a": settings, "b": passes}, []string{"-norace", "/a$", "-flags",
+				"-race -gcflags=example/a=-race=false -vet=off"}, 1,
+			[]string{"-trimpath=true CGO_ENABLED=0."}, []string{"-race=true", "-gcflags=example"}, // others are of GOFLAGS
+		},
+		"steps": {
+			map[string]string{"a": steps, "b": passes}, []string{"-steps", "/a.TestSteps$", "-flags", "-race -vet=off"}, 1,
+			[]string{"has none: TestSteps", "has the race detector: TestTogether", "FAILED example/a: TestTogether",
+				"FAILED example/a (steps): TestSteps", "1 passed, 2 failed"},
+			[]string{"has the race detector: TestSteps", "has none: TestTogether"},
+		},
+	})
+}
+
+// testRun runs the examples in parallel.
+func testRun(t *testing.T, examples map[string]example) {
+	for name, c := range examples {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"-flags", "-vet=off"}, c.args...)
