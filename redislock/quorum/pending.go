@@ -94,8 +94,14 @@ func (s *session) releaseBegins(id string) {
 	if len(s.unreleased.until) >= mostPending {
 		maps.DeleteFunc(s.unreleased.until, func(_ string, until time.Time) bool { return until.Before(now) })
 	}
-	if len(s.unreleased.until) < mostPending {
+	_, again := s.unreleased.until[id]
+	if again || len(s.unreleased.until) < mostPending {
 		s.unreleased.until[id] = now.Add(2 * s.ttl)
+	}
+	if again { // a server that has not received it so far may receive it now
+		for _, p := range s.endpoints {
+			p.cancelFrom(id, now.Add(s.ttl/3))
+		}
 	}
 }
 
@@ -105,7 +111,7 @@ func (s *session) releaseEnds(id string) {
 	defer s.unreleased.mu.Unlock()
 	delete(s.unreleased.until, id)
 	for _, p := range s.endpoints {
-		p.hasten(id)
+		p.cancelFrom(id, time.Time{})
 	}
 }
 
@@ -132,7 +138,7 @@ func (s *session) sendPending(p *endpoint) {
 			if p.slow.Load() != 0 {
 				most = 1
 			}
-			pending, left := p.takePending(most, false)
+			pending, left, due := p.takePending(most, false)
 			answers := make(chan error, len(pending))
 			for id, what := range pending {
 				s.cancelUntil(p, id, what, func(err error) { answers <- err })
@@ -141,6 +147,10 @@ func (s *session) sendPending(p *endpoint) {
 			p.busy.Done() // Close waits until all that is left is pending again
 			if !left {
 				return
+			}
+			if len(pending) == 0 {
+				p.waitPending(s.life, due)
+				pause.Reset()
 			}
 			if some = s.received(answers, len(pending)); some {
 				pause.Reset()
@@ -173,7 +183,7 @@ func (p *endpoint) addPending(id string, what pendingCancel) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pendingCancels == nil {
-		p.pendingCancels = map[string]pendingCancel{}
+		p.pendingCancels, p.pending = map[string]pendingCancel{}, make(chan struct{}, 1)
 	}
 	before, known := p.pendingCancels[id]
 	if known && before.from.Before(what.from) {
@@ -181,25 +191,46 @@ func (p *endpoint) addPending(id string, what pendingCancel) bool {
 	}
 	if known || len(p.pendingCancels) < mostPending {
 		p.pendingCancels[id] = what
+		p.pendingChanged()
 	}
 	first := !p.cancelling
 	p.cancelling = true
 	return first
 }
 
-// hasten makes a pending cancellation due.
-func (p *endpoint) hasten(id string) {
+// cancelFrom sets when a pending cancellation is due.
+func (p *endpoint) cancelFrom(id string, from time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if what, known := p.pendingCancels[id]; known {
-		what.from = time.Time{}
+		what.from = from
 		p.pendingCancels[id] = what
+		p.pendingChanged()
+	}
+}
+
+// waitPending waits until due, or until the pending cancellations change.
+func (p *endpoint) waitPending(ctx context.Context, due time.Time) {
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.pending:
+	case <-ctx.Done():
+	}
+}
+
+// pendingChanged ends waitPending.
+func (p *endpoint) pendingChanged() {
+	select {
+	case p.pending <- struct{}{}:
+	default:
 	}
 }
 
 // takePending removes and returns some of the pending cancellations that are due, or of all, so many at most. left
-// reports whether there were any. If not, the goroutine that sends them ends.
-func (p *endpoint) takePending(most int, all bool) (some map[string]pendingCancel, left bool) {
+// reports whether there were any. If not, the goroutine that sends them ends. If none is due, due is when one will be.
+func (p *endpoint) takePending(most int, all bool) (some map[string]pendingCancel, left bool, due time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	some = map[string]pendingCancel{}
@@ -212,17 +243,19 @@ func (p *endpoint) takePending(most int, all bool) (some map[string]pendingCance
 		case all || !what.from.After(now):
 			delete(p.pendingCancels, id)
 			some[id] = what
+		case due.IsZero() || what.from.Before(due):
+			due = what.from
 		}
 	}
 	p.cancelling = len(some)+len(p.pendingCancels) > 0
-	return some, p.cancelling
+	return some, p.cancelling, due
 }
 
 // cancelPending sends all pending cancellations: the session m may not know these requests any more. It
 // stops when the server takes none of very many: the requests then expire.
 func (p *endpoint) cancelPending(ctx context.Context, m member) {
 	for failed := 0; failed < 3 && ctx.Err() == nil; {
-		pending, _ := p.takePending(flushAtOnce, true)
+		pending, _, _ := p.takePending(flushAtOnce, true)
 		if len(pending) == 0 {
 			return
 		}

@@ -139,6 +139,7 @@ type endpoint struct {
 	err            error                    // why there is no session here
 	pendingCancels map[string]pendingCancel // cancellations that the server may not have received
 	cancelling     bool                     // a goroutine sends them
+	pending        chan struct{}            // gets a value when they change
 }
 
 const (
