@@ -308,10 +308,14 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		case r.over && err != nil:
 			if !r.keeps || !s.sparesAt(req.ID, p.index) { // otherwise the release is repeated there
 				s.missedRelease(p, req.Name, req.ID)
+			} else {
+				vote.stray = true // perhaps
 			}
 			return
-		case r.over && r.votes[p.index].passing: // it must not be ended before the release is answered
-			r.votes[p.index].stray = reply.Token != 0 || reply.Wake != nil
+		case r.over && vote.passing: // it must not be ended before the release is answered
+			vote.stray = vote.stray || reply.Token != 0 || reply.Wake != nil
+		case r.over && r.keeps && s.sparesAt(req.ID, p.index): // the release is repeated there, and cancels it then
+			vote.stray = vote.stray || reply.Wake != nil
 		case r.over: // this answer and the request's end may have crossed
 			if reply.Token != 0 && !r.keeps || reply.Wake != nil {
 				s.cancelStray(p, req.Name, req.ID)

@@ -93,10 +93,18 @@ func (s *session) passAgain(k *keeping, p *endpoint, h driver.Hold) {
 	s.at(p, func(ctx context.Context, m member) error {
 		return s.pass(ctx, k, m, h, 0)
 	}, func(err error) {
-		if !undelivered(err) {
-			s.keptAt(h.ID, p.index)
-		} else {
+		if undelivered(err) {
 			s.later(k, p, func() { s.passAgain(k, p, h) }) // otherwise the grant expires
+			return
+		}
+		s.keptAt(h.ID, p.index)
+		k.r.mu.Lock()
+		vote := &k.r.votes[p.index]
+		stray := vote.stray
+		vote.stray = false
+		k.r.mu.Unlock()
+		if stray { // a question that came after the release has left a place, which would get the lock
+			s.cancelOne(p, h.Name, h.ID, func(error) {})
 		}
 	})
 }
@@ -200,6 +208,8 @@ func (s *session) releasedName(id string, own bool, keep time.Duration, err erro
 	switch {
 	case k == nil:
 	case err == nil, own && keep == 0 && errors.Is(err, driver.ErrGone): // a minimum hold outlives the lease
+		k.released = true
+	case !own && driver.IsOver(err) && slices.Contains(k.done, true): // an earlier try has done it there
 		k.released = true
 	case own && driver.IsOver(err): // a grant that had ended keeps nothing
 		delete(s.keptNames, id)

@@ -15,6 +15,7 @@ import (
 // answer. It returns when a majority has done it. While the lease is still proven, it also returns
 // when the servers without an answer are too few to block others.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	s.releaseBegins(h.ID) // before it is over: from then on, a late answer cancels it
 	r := s.holding(h)
 	now := s.clock.now()
 	proven, left, surpassed := false, max(keep, s.minimumLeft(h.ID)), h.Token
@@ -22,7 +23,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		r.mu.Lock()
 		proven = keep == 0 && r.fresh(now, 90) && !r.broken()
 		left = max(keep, r.minimum(now))
-		r.keeps = left > 0 // before it is over: from then on, a late answer cancels it
+		r.keeps = left > 0 // before it is over, too
 		if r.keeps {
 			surpassed = s.surpassed(r)
 		}
@@ -59,7 +60,6 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		end:   now + s.b.quarantine + s.ttl + askLimit, // a server may restart during the release
 		pause: backoff.Pause{First: redial, Most: time.Second},
 	}
-	s.releaseBegins(h.ID)
 	settled := make(chan struct{})
 	var outcome error // when that is closed
 	outcome = s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
@@ -128,7 +128,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 	answers := make(chan error, len(s.endpoints))
 	asked, taking := 0, 0
 	for i, p := range s.endpoints {
-		own, has, without := h, true, false
+		own, has, without, passing := h, true, false, false
 		if r != nil {
 			r.mu.Lock()
 			vote := &r.votes[i]
@@ -138,7 +138,9 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			// A server without the grant may report whether another request holds the lock.
 			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut &&
 				!vote.uncounted && vote.open == 0
-			vote.passing = has && r.over
+			if passing = has && r.over; passing {
+				vote.passing = true
+			}
 			without = vote.without()
 			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
@@ -157,6 +159,9 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 		}
 		asked++
 		s.at(p, func(ctx context.Context, m member) error { return f(ctx, p, m, own) }, func(err error) {
+			if passing {
+				s.passed(r, p, err)
+			}
 			// A cancellation would end the minimum hold of a name that is kept.
 			switch {
 			case r == nil || !undelivered(err) || !r.isOver():
@@ -165,25 +170,28 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			default:
 				s.missedRelease(p, h.Name, h.ID)
 			}
-			s.passed(r, p, err)
 			answers <- err
 		})
 	}
 	return s.sum(ctx, answers, asked, taking, proven)
 }
 
-// passed records the answer of p to the release of r, and cancels a grant that it gave meanwhile.
+// passed records the answer of p to the release of r, and cancels what it gave to r meanwhile.
 func (s *session) passed(r *request, p *endpoint, err error) {
-	if r == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	vote := &r.votes[p.index]
-	if vote.stray && !(r.keeps && undelivered(err)) {
+	vote.passing = false
+	switch {
+	case !vote.stray:
+	case !undelivered(err): // a release that is repeated finds nothing there
+		s.cancelOne(p, r.driver.Name, r.driver.ID, func(error) {})
+	case r.keeps: // passAgain cancels it
+		return
+	default:
 		s.cancelStray(p, r.driver.Name, r.driver.ID)
 	}
-	vote.passing, vote.stray = false, false
+	vote.stray = false
 }
 
 // unsure reports whether a request may have been done in spite of err.

@@ -70,7 +70,7 @@ type vote struct {
 	heard   time.Duration // when that was, by the session's clock
 	missing bool          // because the server had no record of the name
 	passing bool          // the release has been sent there
-	stray   bool          // and meanwhile it answered that it had granted the request
+	stray   bool          // a question that was answered after the end may have left a grant or a place there
 	writer  bool          // it has granted a write lease, as far as is known, even if the request has become a reader's
 
 	// The request is withdrawn from the server and goes on. Until that is answered, the server's answers
