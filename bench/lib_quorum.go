@@ -50,7 +50,7 @@ func closeAll(ends []func() error) (err error) {
 func openQuorum(ctx context.Context, at site) (client, error) {
 	var servers []quorum.Server
 	for _, addr := range at.addrs {
-		servers = append(servers, quorum.Server{Name: addr, Dial: func() (redislock.Conn, error) {
+		servers = append(servers, quorum.Server{Name: addr, Dial: func(context.Context) (redislock.Conn, error) {
 			c, err := countedClient(at.wire, addr)
 			if err != nil {
 				return nil, err

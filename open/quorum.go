@@ -102,7 +102,7 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 		names = append(names, addr)
 		one := (&url.URL{Scheme: scheme, User: u.User, Host: addr, RawQuery: passed.Encode()}).String()
 		q.servers = append(q.servers, quorum.Server{Name: addr,
-			Dial: func() (redislock.Conn, error) { return rueidisconn.DialVia(one, dial) }})
+			Dial: func(ctx context.Context) (redislock.Conn, error) { return rueidisconn.DialContext(ctx, one, dial) }})
 	}
 	if n := len(names); n < quorum.MinServers || n > quorum.MaxServers {
 		return q, invalidQuorum("there are %d servers", n)

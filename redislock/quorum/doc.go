@@ -2,7 +2,9 @@
 // servers (7.0 or later), which know nothing of each other. Any minority of them may be down,
 // frozen, cut off or empty: locks are still taken, kept and handed over.
 //
-//	dial := func() (redislock.Conn, error) { return rueidisconn.Dial("redis://r1:6379") }
+//	dial := func(ctx context.Context) (redislock.Conn, error) {
+//		return rueidisconn.DialContext(ctx, "redis://r1:6379", nil)
+//	}
 //	servers := []quorum.Server{{Name: "r1:6379", Dial: dial}, ...}
 //	client, err := holdfast.New(ctx, quorum.New(servers, nil), nil)
 //

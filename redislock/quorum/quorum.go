@@ -31,9 +31,10 @@ type Server struct {
 	Name string
 
 	// Dial connects to the server. It is called when the server is first needed, and again after a
-	// failure. It must return within some seconds. The quorum closes the Conn. The Conn must not
-	// repeat requests by itself; rueidisconn.Dial makes such a Conn.
-	Dial func() (redislock.Conn, error)
+	// failure. It must return within some seconds, and at once when ctx ends: the quorum is being
+	// closed. The quorum closes the Conn. The Conn must not repeat requests by itself;
+	// rueidisconn.DialContext makes such a Conn.
+	Dial func(ctx context.Context) (redislock.Conn, error)
 }
 
 // Config configures a Backend. The zero value, or nil, works. All clients of a quorum must use the
@@ -90,7 +91,9 @@ func New(servers []Server, cfg *Config) *Backend {
 			b.err = fmt.Errorf("%w quorum: each server needs a Dial function and a unique name", driver.ErrInvalid)
 		}
 		names[s.Name] = true
-		b.servers = append(b.servers, &server{Server: s, prefix: prefix, quarantine: b.quarantine, set: set})
+		one := &server{Server: s, prefix: prefix, quarantine: b.quarantine, set: set}
+		one.life, one.end = context.WithCancel(context.Background())
+		b.servers = append(b.servers, one)
 	}
 	b.clocks = newClocks(b)
 	for i, s := range b.servers {

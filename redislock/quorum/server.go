@@ -19,6 +19,8 @@ type server struct {
 	quarantine time.Duration
 	set        string // the names of all servers
 	watch      redislock.Watch
+	life       context.Context // ends with close
+	end        context.CancelFunc
 
 	mu     sync.Mutex
 	member *redislock.Member
@@ -65,7 +67,7 @@ func (s *server) get(ctx context.Context) (*redislock.Member, error) {
 
 func (s *server) connect(d *dialing) {
 	defer close(d.done)
-	conn, err := s.Dial()
+	conn, err := s.Dial(s.life)
 	var m *redislock.Member
 	if err == nil {
 		if m, err = redislock.NewMember(conn, s.prefix, s.quarantine, s.set, s.watch); err != nil {
@@ -93,13 +95,14 @@ func (s *server) connected() *redislock.Member {
 }
 
 func (s *server) close() error {
+	s.end()
 	s.mu.Lock()
 	s.closed = true
 	d, m := s.dial, s.member
 	s.member = nil
 	s.mu.Unlock()
 	if d != nil {
-		<-d.done // dialling is bounded
+		<-d.done
 	}
 	if m == nil {
 		return nil

@@ -78,15 +78,7 @@ func (l *connection) Close() error {
 
 // through records the connections of opt in l.
 func (l *connections) through(opt *rueidis.ClientOption) {
-	dial := opt.DialCtxFn
-	if dial == nil {
-		dial = func(ctx context.Context, address string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-			if c != nil {
-				return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", address)
-			}
-			return d.DialContext(ctx, "tcp", address)
-		}
-	}
+	dial := dialOf(opt)
 	l.open = map[*connection]struct{}{}
 	opt.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
 		nc, err := dial(ctx, address, d, c)

@@ -61,20 +61,23 @@ const (
 // the credentials, if either side refuses the other's certificate, if the sentinels do not know the
 // master, or if the server does not fit the scheme. ErrUnavailable if the server cannot be reached, or
 // is no Redis. No error shows a password.
-func Dial(rawURL string) (redislock.Conn, error) { return DialVia(rawURL, nil) }
+func Dial(rawURL string) (redislock.Conn, error) {
+	return DialContext(context.Background(), rawURL, nil)
+}
 
-// DialVia is Dial with every connection made by dial, including those to servers that sentinels or
-// a Cluster name later. TLS, if the URL asks for it, runs inside these connections. A nil dial
-// means Dial's own.
-func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
+// DialContext is Dial with a context and a Dialer. The end of ctx ends the attempt to connect; the
+// error is then ErrUnavailable and the context's. It does not affect a Conn that DialContext has
+// returned. dial makes every connection, including those to servers that sentinels or a Cluster name
+// later. TLS, if the URL asks for it, runs inside these connections. A nil dial means Dial's own.
+func DialContext(ctx context.Context, rawURL string, dial Dialer) (redislock.Conn, error) {
 	set, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	return dialWith(set, dial)
+	return dialWith(ctx, set, dial)
 }
 
-func dialWith(set settings, dial Dialer) (redislock.Conn, error) {
+func dialWith(ctx context.Context, set settings, dial Dialer) (redislock.Conn, error) {
 	opt := set.ClientOption
 	if dial != nil {
 		network := "tcp"
@@ -90,7 +93,13 @@ func dialWith(set settings, dial Dialer) (redislock.Conn, error) {
 	}
 	where := "redis " + strings.Join(opt.InitAddress, ",")
 	start := time.Now()
+	a := attempt{ctx: ctx}
+	a.through(&opt)
 	client, err := rueidis.NewClient(opt)
+	a.ends()
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w: %w", where, driver.ErrUnavailable, ctx.Err())
+	}
 	if errors.Is(err, context.DeadlineExceeded) { // the client's own limit
 		return nil, fmt.Errorf("%s: %w after %v: %w", where, driver.ErrUnavailable,
 			time.Since(start).Round(100*time.Millisecond), driver.NotCallers(err))

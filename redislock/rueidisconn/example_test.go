@@ -47,8 +47,8 @@ func Example_quorum() {
 	ctx := context.Background()
 	var servers []quorum.Server
 	for _, addr := range threeServers() { // "r1:6379", "r2:6379", "r3:6379"
-		servers = append(servers, quorum.Server{Name: addr, Dial: func() (redislock.Conn, error) {
-			return rueidisconn.Dial("redis://" + addr)
+		servers = append(servers, quorum.Server{Name: addr, Dial: func(ctx context.Context) (redislock.Conn, error) {
+			return rueidisconn.DialContext(ctx, "redis://"+addr, nil)
 		}})
 	}
 	store := quorum.New(servers, nil)

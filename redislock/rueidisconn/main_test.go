@@ -35,8 +35,8 @@ func threeServers() (addrs []string) {
 	var servers []quorum.Server
 	for _, s := range testenv.ForExample(three) {
 		addrs = append(addrs, s.Addr)
-		servers = append(servers, quorum.Server{Name: s.Addr, Dial: func() (redislock.Conn, error) {
-			return rueidisconn.Dial("redis://" + s.Addr)
+		servers = append(servers, quorum.Server{Name: s.Addr, Dial: func(ctx context.Context) (redislock.Conn, error) {
+			return rueidisconn.DialContext(ctx, "redis://"+s.Addr, nil)
 		}})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -1,6 +1,7 @@
 package rueidisconn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,7 +28,7 @@ import (
 // Errors: those of Dial. A value that does not fit the TTL is reported when a session is opened.
 func Open(rawURL string) (*redislock.Backend, error) { return OpenVia(rawURL, nil) }
 
-// OpenVia is Open with every connection made by dial, as in DialVia.
+// OpenVia is Open with every connection made by dial, as in DialContext.
 func OpenVia(rawURL string, dial Dialer) (*redislock.Backend, error) {
 	rest, t, err := config(rawURL)
 	set, first := parsePart(rest, rawURL, t.parameters())
@@ -37,7 +38,7 @@ func OpenVia(rawURL string, dial Dialer) (*redislock.Backend, error) {
 	case err != nil:
 		return nil, invalid(rawURL, err)
 	}
-	conn, err := dialWith(set, dial)
+	conn, err := dialWith(context.Background(), set, dial)
 	switch {
 	case err != nil:
 		return nil, err

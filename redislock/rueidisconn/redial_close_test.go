@@ -18,14 +18,15 @@ func TestCloseWhileLeaving(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	var gone atomic.Bool
-	conn, err := rueidisconn.DialVia(server.URL(), func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		if gone.Load() {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
 		var d net.Dialer
 		return d.DialContext(ctx, network, address)
-	})
+	}
+	conn, err := rueidisconn.DialContext(t.Context(), server.URL(), dial)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,8 +58,15 @@ type conn struct {
 	watchers []rueidis.ClientOption // options of clients of the sentinels, if Dial knows them
 }
 
+// lastMoment is how long Close waits for answers of exchanges under way.
+const lastMoment = 300 * time.Millisecond
+
 func (c *conn) Close() error {
 	c.once.Do(func() {
+		if c.connections != nil {
+			// The client waits for a second for each connection to a silent server.
+			defer time.AfterFunc(lastMoment, func() { c.connections.hangUp() }).Stop()
+		}
 		c.loops.Close(c.end)
 		if c.owned {
 			c.client.Close()

@@ -30,7 +30,7 @@ func TestDialOfAnother(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, network, server.Addr)
 		}
 	}
-	conn, err := rueidisconn.DialVia("redis://any:1?dial-timeout=1m", dial)
+	conn, err := rueidisconn.DialContext(t.Context(), "redis://any:1?dial-timeout=1m", dial)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,9 @@ func quorumSite(t *testing.T) *site {
 		s.servers = append(s.servers, r)
 		members = append(members, quorum.Server{
 			Name: fmt.Sprint("server ", i+1),
-			Dial: func() (redislock.Conn, error) { return rueidisconn.Dial("redis://" + r.Addr) },
+			Dial: func(ctx context.Context) (redislock.Conn, error) {
+				return rueidisconn.DialContext(ctx, "redis://"+r.Addr, nil)
+			},
 		})
 	}
 	open := func() *quorum.Backend { return quorum.New(members, &quorum.Config{Quarantine: ttl}) }

@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,6 +10,9 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/quorum"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
 // TestCloseBesideLocks: a session is closed during many requests. It leaves nothing behind at any
@@ -85,4 +89,45 @@ func TestCloseAfterCancel(t *testing.T) {
 		t.Fatalf("Close: %v", err)
 	}
 	g.shows(t, 2, "x", "nothing", func(r driver.Record) bool { return len(r.Holders) == 0 }, func() {})
+}
+
+// TestTimedCloseBesideAFrozenServer: one server does not answer: to the first connection, or to a release. Close
+// does not wait for its answer.
+func TestTimedCloseBesideAFrozenServer(t *testing.T) {
+	for _, connected := range []bool{false, true} {
+		t.Run(fmt.Sprint("connected ", connected), func(t *testing.T) {
+			g := start(t, 3, time.Minute)
+			servers := at(g.addrs())
+			for i, s := range g.servers {
+				servers[i].Dial = func(ctx context.Context) (redislock.Conn, error) {
+					return rueidisconn.DialContext(ctx, "redis://"+s.Addr+"?dial-timeout=1m&read-timeout=1m", nil)
+				}
+			}
+			b := quorum.New(servers, &quorum.Config{Quarantine: g.quarantine})
+			defer b.Close()
+			r := try("x", "s-1")
+			if !connected {
+				g.servers[2].Pause()
+			}
+			s := open(t, b, "s", time.Minute)
+			h := get(t, s, r)
+			if connected {
+				g.everywhere(t, "x", renewals(t, s, h))
+				g.servers[2].Pause()
+			}
+			if err := s.Release(within(t), h, 0); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			began := time.Now()
+			if err := s.Close(within(t)); err != nil {
+				t.Errorf("Close of the session: %v", err)
+			}
+			if err := b.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if d := time.Since(began); d > time.Second { // half a second, as docs/quorum.md says
+				t.Errorf("Close took %v", d)
+			}
+		})
+	}
 }

@@ -37,8 +37,8 @@ func TestCombinedRefused(t *testing.T) {
 	g := start(t, 3, time.Minute)
 	servers := at(g.addrs())
 	for i, s := range servers {
-		servers[i].Dial = func() (redislock.Conn, error) {
-			conn, err := s.Dial()
+		servers[i].Dial = func(ctx context.Context) (redislock.Conn, error) {
+			conn, err := s.Dial(ctx)
 			return refusing{conn}, err
 		}
 	}

@@ -66,7 +66,9 @@ func at(addrs []string) (all []quorum.Server) {
 	for i, a := range addrs {
 		all = append(all, quorum.Server{
 			Name: fmt.Sprint("server ", i+1),
-			Dial: func() (redislock.Conn, error) { return rueidisconn.Dial("redis://" + a) },
+			Dial: func(ctx context.Context) (redislock.Conn, error) {
+				return rueidisconn.DialContext(ctx, "redis://"+a, nil)
+			},
 		})
 	}
 	return all

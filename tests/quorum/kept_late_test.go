@@ -71,8 +71,8 @@ func TestKeptByServerThatWasAway(t *testing.T) {
 			ways := g.proxies()
 			servers := at(ways.addrs())
 			var failed atomic.Int32
-			servers[2].Dial = func() (redislock.Conn, error) {
-				conn, err := at(ways.addrs())[2].Dial()
+			servers[2].Dial = func(ctx context.Context) (redislock.Conn, error) {
+				conn, err := at(ways.addrs())[2].Dial(ctx)
 				return failing{conn, &failed}, err
 			}
 			b := quorum.New(servers, &quorum.Config{Quarantine: g.quarantine})

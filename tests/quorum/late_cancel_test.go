@@ -97,8 +97,8 @@ func givenUp(t *testing.T) bool {
 	free1, free2 := g.asker(t, first, "x", "c"), g.asker(t, (first+1)%3, "x", "d")
 	locked := make(chan struct{})
 	servers := at(g.addrs())
-	servers[(first+2)%3].Dial = func() (redislock.Conn, error) {
-		conn, err := at(g.addrs())[(first+2)%3].Dial()
+	servers[(first+2)%3].Dial = func(ctx context.Context) (redislock.Conn, error) {
+		conn, err := at(g.addrs())[(first+2)%3].Dial(ctx)
 		return &slowCancel{Conn: conn, arrived: func() { free1(); free2() }, answers: func() { <-locked }}, err
 	}
 	b := quorum.New(servers, &quorum.Config{Quarantine: g.quarantine})

@@ -298,7 +298,7 @@ func TestNothingStays(t *testing.T) {
 	all := connect(t, g.backend(g.addrs()), minute)
 	ways := at(g.addrs())
 	for i := range ways[:2] {
-		ways[i].Dial = func() (redislock.Conn, error) { return nil, driver.ErrUnavailable }
+		ways[i].Dial = func(context.Context) (redislock.Conn, error) { return nil, driver.ErrUnavailable }
 	}
 	g.servers[2].Kill()
 	g.servers[2].Start() // it has no vote now

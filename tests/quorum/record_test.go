@@ -53,7 +53,9 @@ func TestOtherServers(t *testing.T) {
 	refused("another name", called, "other servers")
 	moved := at(addrs)
 	for i := range moved {
-		moved[i].Dial = func() (redislock.Conn, error) { return rueidisconn.Dial("redis://" + addrs[i] + "/3") }
+		moved[i].Dial = func(ctx context.Context) (redislock.Conn, error) {
+			return rueidisconn.DialContext(ctx, "redis://"+addrs[i]+"/3", nil)
+		}
 	}
 	refused("another database", moved, "database 0")
 	twice := at(addrs)
@@ -86,7 +88,9 @@ func TestRights(t *testing.T) {
 	}
 	all := at(g.addrs())
 	for i := range all {
-		all[i].Dial = func() (redislock.Conn, error) { return rueidisconn.Dial("redis://holdfast:pw@" + g.servers[i].Addr) }
+		all[i].Dial = func(ctx context.Context) (redislock.Conn, error) {
+			return rueidisconn.DialContext(ctx, "redis://holdfast:pw@"+g.servers[i].Addr, nil)
+		}
 	}
 	b := quorum.New(all, &quorum.Config{Quarantine: time.Minute})
 	t.Cleanup(func() { _ = b.Close() })

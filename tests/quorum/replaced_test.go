@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -170,7 +171,9 @@ var losses = map[string]loss{
 		before: func(s *scene) {
 			all := at(s.addrs())
 			for i, addr := range s.addrs() {
-				all[i].Dial = func() (redislock.Conn, error) { return rueidisconn.Dial("redis://" + addr + "/1") }
+				all[i].Dial = func(ctx context.Context) (redislock.Conn, error) {
+					return rueidisconn.DialContext(ctx, "redis://"+addr+"/1", nil)
+				}
 			}
 			b := quorum.New(all, &quorum.Config{Quarantine: s.quarantine})
 			defer func() { _ = b.Close() }()

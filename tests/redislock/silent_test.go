@@ -291,7 +291,7 @@ func silentSentinel(dial func(testing.TB, *testenv.RedisSentinelServers, *testen
 }
 
 func silentSentinelRueidis(t testing.TB, s *testenv.RedisSentinelServers, links *testenv.TCPProxies) redislock.Conn {
-	return must(rueidisconn.DialVia(s.URL(""), links.Dial))(t)
+	return must(rueidisconn.DialContext(t.Context(), s.URL(""), links.Dial))(t)
 }
 
 func silentSentinelGoRedis(t testing.TB, s *testenv.RedisSentinelServers, links *testenv.TCPProxies) redislock.Conn {
@@ -313,7 +313,7 @@ func silentCluster(dial func(testing.TB, *testenv.RedisClusterServers, *testenv.
 }
 
 func silentClusterRueidis(t testing.TB, c *testenv.RedisClusterServers, links *testenv.TCPProxies) redislock.Conn {
-	return must(rueidisconn.DialVia(c.URL(""), links.Dial))(t)
+	return must(rueidisconn.DialContext(t.Context(), c.URL(""), links.Dial))(t)
 }
 
 func silentClusterGoRedis(t testing.TB, c *testenv.RedisClusterServers, links *testenv.TCPProxies) redislock.Conn {

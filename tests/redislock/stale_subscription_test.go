@@ -24,7 +24,7 @@ func TestDemoted(t *testing.T) {
 	t.Parallel()
 	for client, dial := range map[string]func(testing.TB, rueidisconn.Dialer) redislock.Conn{
 		"rueidis": func(t testing.TB, to rueidisconn.Dialer) redislock.Conn {
-			return must(rueidisconn.DialVia("redis://any:1", to))(t)
+			return must(rueidisconn.DialContext(t.Context(), "redis://any:1", to))(t)
 		},
 		"go-redis": func(t testing.TB, to rueidisconn.Dialer) redislock.Conn {
 			return viaGoRedis(t, redis.NewClient(&redis.Options{Addr: "any:1", Dialer: to}))
@@ -92,7 +92,7 @@ func TestAddressMoves(t *testing.T) {
 	}
 	releases := map[string]func() error{}
 	for client, conn := range map[string]redislock.Conn{
-		"rueidis":  must(rueidisconn.DialVia("redis://any:1", dial))(t),
+		"rueidis":  must(rueidisconn.DialContext(t.Context(), "redis://any:1", dial))(t),
 		"go-redis": viaGoRedis(t, redis.NewClient(&redis.Options{Addr: "any:1", Dialer: dial})),
 	} {
 		s := openSession(t, redislock.New(conn, nil), time.Minute)

@@ -3,6 +3,7 @@
 package torture
 
 import (
+	"context"
 	"database/sql"
 	"path/filepath"
 	"testing"
@@ -99,8 +100,8 @@ var deployments = map[string]func(t *testing.T) deployment{
 		for range 3 {
 			s := testenv.Redis(t)
 			all = append(all, s)
-			servers = append(servers, quorum.Server{Name: s.Addr, Dial: func() (redislock.Conn, error) {
-				return rueidisconn.Dial(s.URL())
+			servers = append(servers, quorum.Server{Name: s.Addr, Dial: func(ctx context.Context) (redislock.Conn, error) {
+				return rueidisconn.DialContext(ctx, s.URL(), nil)
 			}})
 		}
 		b := quorum.New(servers, &quorum.Config{Quarantine: longest})

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -165,9 +166,11 @@ func redlockClock(p *scenario) {
 func (q *five) user(name string, unreachable ...int) *user {
 	var servers []quorum.Server
 	for i, s := range q.servers {
-		dial := func() (redislock.Conn, error) { return dial(s.URL()) }
+		dial := func(context.Context) (redislock.Conn, error) { return dial(s.URL()) }
 		if slices.Contains(unreachable, i+1) {
-			dial = func() (redislock.Conn, error) { return nil, fmt.Errorf("%w: unreachable", driver.ErrUnavailable) }
+			dial = func(context.Context) (redislock.Conn, error) {
+				return nil, fmt.Errorf("%w: unreachable", driver.ErrUnavailable)
+			}
 		}
 		servers = append(servers, quorum.Server{Name: fmt.Sprint("server ", i+1), Dial: dial})
 	}
