@@ -169,7 +169,8 @@ func Run(c *Command) (Result, error) {
 // launch is the result of a start.
 type launch struct {
 	pid     int
-	started func() error
+	started func() error // waits until the process executes the command
+	done    func() bool  // reports whether that is so, or whether it has failed
 	err     error
 }
 
@@ -178,11 +179,15 @@ type launch struct {
 func supervise(c *Command, g *guard.Guard, launched chan<- launch, statuses chan<- syscall.WaitStatus) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pid, started, err := g.Launch(c.Path, c.Args, c.Env, ownGroup())
-	launched <- launch{pid, started, err}
-	for err == nil {
+	l, err := g.Launch(c.Path, c.Args, c.Env, ownGroup())
+	if err != nil {
+		launched <- launch{err: err}
+		return
+	}
+	launched <- launch{pid: l.PID, started: l.Started, done: l.Done}
+	for {
 		var ws syscall.WaitStatus
-		if _, werr := syscall.Wait4(pid, &ws, syscall.WUNTRACED|syscall.WCONTINUED, nil); werr == syscall.EINTR {
+		if _, werr := syscall.Wait4(l.PID, &ws, syscall.WUNTRACED|syscall.WCONTINUED, nil); werr == syscall.EINTR {
 			continue
 		} else if werr != nil { // the process has ended, and other code has waited for it
 			ws = 0
@@ -195,7 +200,8 @@ func supervise(c *Command, g *guard.Guard, launched chan<- launch, statuses chan
 }
 
 // starting waits until the command has begun, or has ended. A key may stop the launcher before it
-// executes the command. Then the launcher goes on, and the command stops in its place.
+// executes the command. Then the launcher goes on, and the command stops in its place. A command that
+// has begun may stop itself at once; it stays stopped.
 func (j *job) starting(l launch, statuses <-chan syscall.WaitStatus) error {
 	began := make(chan error, 1)
 	go func() { began <- l.started() }()
@@ -210,14 +216,23 @@ func (j *job) starting(l launch, statuses <-chan syscall.WaitStatus) error {
 	for {
 		select {
 		case ws := <-statuses:
-			if !ended(ws) {
+			itself := ws.Stopped() && l.done()
+			if !itself && !ended(ws) {
 				continue
 			}
-			if err := <-began; err != nil {
+			err := <-began
+			switch {
+			case itself && err != nil: // the launcher was stopped and continued before it failed
+				for !ended(<-statuses) {
+				}
+				return err
+			case err != nil:
 				return err
 			}
 			j.changed(ws)
-			j.look = time.After(0)
+			if j.ended {
+				j.look = time.After(0)
+			}
 			return nil
 		case err := <-began:
 			switch {

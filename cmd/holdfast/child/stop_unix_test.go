@@ -105,7 +105,8 @@ func TestStoppedBeforeItBegins(t *testing.T) {
 	j := &job{Command: command(t, "sleep"), pid: sleeper(t)}
 	begin, statuses, began := make(chan struct{}), make(chan syscall.WaitStatus), make(chan error, 1)
 	go func() {
-		began <- j.starting(launch{pid: j.pid, started: func() error { <-begin; return nil }}, statuses)
+		l := launch{pid: j.pid, started: func() error { <-begin; return nil }, done: func() bool { return false }}
+		began <- j.starting(l, statuses)
 	}()
 	_ = syscall.Kill(j.pid, syscall.SIGTSTP)
 	statuses <- waitFor(t, j.pid, "a key", syscall.WaitStatus.Stopped)
@@ -117,6 +118,34 @@ func TestStoppedBeforeItBegins(t *testing.T) {
 	waitFor(t, j.pid, "the command", syscall.WaitStatus.Stopped)
 }
 
+// TestStopsItselfAtOnce: the command stops before this process has learned that it has begun. It stays stopped.
+func TestStopsItselfAtOnce(t *testing.T) {
+	for _, failed := range []error{nil, errors.New("it cannot run")} {
+		j := &job{Command: command(t, "sleep"), pid: sleeper(t)}
+		begin, statuses, began := make(chan struct{}), make(chan syscall.WaitStatus), make(chan error, 1)
+		go func() {
+			l := launch{pid: j.pid, started: func() error { <-begin; return failed }, done: func() bool { return true }}
+			began <- j.starting(l, statuses)
+		}()
+		_ = syscall.Kill(j.pid, syscall.SIGSTOP)
+		statuses <- waitFor(t, j.pid, "itself", syscall.WaitStatus.Stopped)
+		close(begin)
+		if failed != nil { // the launcher was stopped and continued, and has ended
+			statuses <- syscall.WaitStatus(1 << 8)
+		}
+		if err := <-began; !errors.Is(err, failed) {
+			t.Errorf("%v; want %v", err, failed)
+		}
+		if j.halted != (failed == nil) {
+			t.Errorf("halted: %v", j.halted)
+		}
+		var ws syscall.WaitStatus
+		if pid, _ := syscall.Wait4(j.pid, &ws, syscall.WCONTINUED|syscall.WNOHANG, nil); failed == nil && pid != 0 {
+			t.Errorf("the command has a new state: %#x", int(ws))
+		}
+	}
+}
+
 // TestEndedBeforeItBegins: the launcher's end is seen before its error, or after it.
 func TestEndedBeforeItBegins(t *testing.T) {
 	failed := errors.New("it cannot run")
@@ -124,7 +153,8 @@ func TestEndedBeforeItBegins(t *testing.T) {
 		j := &job{Command: command(t, "sleep"), pid: sleeper(t)}
 		begin, statuses, began := make(chan struct{}), make(chan syscall.WaitStatus), make(chan error, 1)
 		go func() {
-			began <- j.starting(launch{pid: j.pid, started: func() error { <-begin; return failed }}, statuses)
+			l := launch{pid: j.pid, started: func() error { <-begin; return failed }, done: func() bool { return false }}
+			began <- j.starting(l, statuses)
 		}()
 		if first == "the error" {
 			close(begin)

@@ -31,6 +31,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Never is later than all readings of Now.
@@ -161,38 +163,61 @@ func (g *Guard) Until(ask, end, keep time.Duration) {
 
 // Launch starts a command and has its group guarded; sys must make it the leader of a group. The
 // command gets the descriptors 0, 1 and 2 of this process. When Launch returns, the process and its
-// group exist. started waits until the process executes the command; its error is ErrLate if the
-// end that Until set came first.
-func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr) (
-	pid int, started func() error, err error) {
+// group exist.
+func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr) (*Launched, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer w.Close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	end := strconv.FormatInt(int64(g.orders.end), 10)
 	launcher := func(mask string) []string { return append([]string{launcherName, end, mask, path}, args...) }
-	pid, err = forkExec(g.exe, launcher, &syscall.ProcAttr{
+	pid, err := forkExec(g.exe, launcher, &syscall.ProcAttr{
 		Env: env, Files: []uintptr{0, 1, 2, uintptr(g.pipe), w.Fd()}, Sys: sys,
 	})
 	if err != nil {
 		r.Close()
-		return 0, nil, err
+		return nil, err
 	}
 	g.orders.group = pid
-	return pid, func() error {
-		defer r.Close()
-		text, err := io.ReadAll(r)
-		if err == nil && len(text) >= 4 {
-			err = syscall.Errno(binary.NativeEndian.Uint32(text))
-		}
-		if err == tooLate {
-			err = ErrLate
-		}
-		return err
-	}, nil
+	return &Launched{pid, r}, nil
+}
+
+// Launched is a command whose process exists.
+type Launched struct {
+	PID    int      // of the command, and of its group
+	status *os.File // gets the number of an error; its other end is closed when the launcher is done
+}
+
+// Started waits until the process executes the command. Its error is ErrLate if the end that Until set
+// came first. It must be called once.
+func (l *Launched) Started() error {
+	defer l.status.Close()
+	text, err := io.ReadAll(l.status)
+	if err == nil && len(text) >= 4 {
+		err = syscall.Errno(binary.NativeEndian.Uint32(text))
+	}
+	if err == tooLate {
+		err = ErrLate
+	}
+	return err
+}
+
+// Done reports whether the launcher is done: the process executes the command, or has failed to. So a
+// stop that is seen before is the launcher's.
+func (l *Launched) Done() bool {
+	done := true // unless the launcher has the other end; Started may have closed this one
+	if conn, err := l.status.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) {
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			for _, err := unix.Poll(fds, 0); err == unix.EINTR; _, err = unix.Poll(fds, 0) {
+			}
+			done = fds[0].Revents&unix.POLLHUP != 0
+		})
+	}
+	return done
 }
 
 // Abandon leaves the guard alone with the group, as the end of this process does. The guard kills the group, and

@@ -3,6 +3,7 @@
 package guard
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -24,15 +25,14 @@ func started(t *testing.T) *Guard {
 // launch runs a shell script in a group of its own.
 func launch(t *testing.T, g *Guard, script string) int {
 	t.Helper()
-	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", script}, os.Environ(),
-		&syscall.SysProcAttr{Setpgid: true})
+	l, err := g.Launch("/bin/sh", []string{"sh", "-c", script}, os.Environ(), &syscall.SysProcAttr{Setpgid: true})
 	if err == nil {
-		err = started()
+		err = l.Started()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pid
+	return l.PID
 }
 
 // abandon closes the pipe, which is how a guard notices the end of a process.
@@ -253,19 +253,47 @@ func TestGuardReadsBeforeItActs(t *testing.T) {
 	wait(t, pid)
 }
 
+// A launcher is done when it has closed its end of the pipe, not when it has written an error.
+func TestLauncherDone(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	l := &Launched{status: r}
+	if l.Done() {
+		t.Error("done before it has written anything")
+	}
+	if _, err := w.Write(binary.NativeEndian.AppendUint32(nil, uint32(tooLate))); err != nil {
+		t.Fatal(err)
+	}
+	if l.Done() {
+		t.Error("done before it has closed the pipe")
+	}
+	w.Close()
+	if !l.Done() {
+		t.Error("not done")
+	}
+	if err := l.Started(); !errors.Is(err, ErrLate) {
+		t.Error(err)
+	}
+	if !l.Done() {
+		t.Error("not done after Started")
+	}
+}
+
 // A command whose time is over does not begin.
 func TestLateCommandDoesNotBegin(t *testing.T) {
 	g := started(t)
 	defer g.Dismiss()
 	g.Until(Never, Now(), 0)
 	file := filepath.Join(t.TempDir(), "ran")
-	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", ">" + file}, os.Environ(),
-		&syscall.SysProcAttr{Setpgid: true})
+	l, err := g.Launch("/bin/sh", []string{"sh", "-c", ">" + file}, os.Environ(), &syscall.SysProcAttr{Setpgid: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = started()
-	ws := wait(t, pid)
+	err = l.Started()
+	ws := wait(t, l.PID)
 	if !errors.Is(err, ErrLate) && ws.Signal() != syscall.SIGKILL {
 		t.Errorf("%v, %v", err, ws)
 	}
