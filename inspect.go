@@ -122,6 +122,11 @@ type Record struct {
 	Waiters  []Holder // the head of the queue, in order
 	Waiting  int      // length of the queue
 
+	// Partial is why nobody gets a name that has no holder: requests that have servers of a quorum,
+	// but too few of them, leave too few to others. Such a request is still being granted; or its
+	// client has ended while the server was away, and the server's grant ends with its lease.
+	Partial []Holder
+
 	// Damaged says what is wrong with the store's record of the name, if it cannot be read; all
 	// other fields but Name are zero then. Inspect returns ErrDamaged instead.
 	Damaged string
@@ -222,6 +227,9 @@ func (c *Client) record(r driver.Record) Record {
 	}
 	for i := range r.Waiters {
 		out.Waiters = append(out.Waiters, *c.holder(&r.Waiters[i]))
+	}
+	for i := range r.Partial {
+		out.Partial = append(out.Partial, *c.holder(&r.Partial[i]))
 	}
 	return out
 }

@@ -29,7 +29,7 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 	case r.Kind == "semaphore" && used(r) < r.Limit:
 		return fmt.Sprintf("%d of %d permits are free. Nobody waits.", r.Limit-used(r), r.Limit), false
 	case len(r.Holders) == 0 && r.Waiting > 0:
-		return signs.Unheld, false
+		return signs.Unheld(r, who, short), false
 	case len(r.Holders) == 0:
 		return "Nobody has it.", false
 	case r.Holders[0].Kept:

@@ -368,6 +368,11 @@ type Record struct {
 	Waiters []Holder // the first MaxWaiters of the queue, in order
 	Waiting int      // length of the queue
 
+	// Partial is why nobody gets a name without holder: requests that have servers of a quorum, and
+	// too few of them, leave too few to others. Such a request is still being granted; or its client
+	// has ended while the server was away, and the server's grant ends with its lease.
+	Partial []Holder
+
 	// Damaged says in a few words what is wrong with the record, if it cannot be read; all other
 	// fields but Name are zero then. List returns such a record among the others. Inspect returns
 	// ErrDamaged.

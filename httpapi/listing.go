@@ -35,6 +35,7 @@ type recordOut struct {
 	Holders []holderOut `json:"holders"`
 	Waiters []holderOut `json:"waiters"`
 	Waiting int         `json:"waiting"`
+	Partial []holderOut `json:"partial,omitempty"` // of a quorum: they leave too few servers to others
 	Damaged string      `json:"damaged,omitempty"`
 }
 
@@ -57,7 +58,8 @@ func holders(list []holdfast.Holder) []holderOut {
 
 func recordFor(r *holdfast.Record) recordOut {
 	out := recordOut{Name: r.Name, Kind: r.Kind, Limit: r.Limit, Token: strconv.FormatUint(r.Token, 10),
-		Holders: holders(r.Holders), Waiters: holders(r.Waiters), Waiting: r.Waiting, Damaged: r.Damaged}
+		Holders: holders(r.Holders), Waiters: holders(r.Waiters), Waiting: r.Waiting, Partial: holders(r.Partial),
+		Damaged: r.Damaged}
 	switch r.Kind {
 	case "latch":
 		out.Count = &r.Count

@@ -4,6 +4,7 @@ package signs
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -54,8 +55,30 @@ func NotRenewed(h *holdfast.Holder, rough, exact func(time.Duration) string) str
 	return fmt.Sprintf("not renewed for %s of a lease of %s", rough(ago), exact(h.Lease))
 }
 
-// Unheld says what a name waits for that has waiters and no holder.
-const Unheld = "Nobody holds it; the first waiter gets it when it asks next."
+// Unheld says what a name waits for that has waiters and no holder. who describes a request, rough a
+// time that was measured.
+func Unheld(r *holdfast.Record, who func(*holdfast.Holder) string, rough func(time.Duration) string) string {
+	if len(r.Partial) == 0 {
+		return "Nobody holds it; the first waiter gets it when it asks next."
+	}
+	return "Nobody holds it, and the quorum has too few free servers for the first waiter. Others have a grant of " +
+		Partial(r, who, rough) + ". Such a grant stays behind when its program ends while the server is away."
+}
+
+// Partial names the requests that have too few servers of a quorum to hold a name, and says for how long.
+func Partial(r *holdfast.Record, who func(*holdfast.Holder) string, rough func(time.Duration) string) string {
+	const most = 3
+	var all []string
+	for i := range r.Partial {
+		if i == most {
+			all = append(all, "others")
+			break
+		}
+		h := &r.Partial[i]
+		all = append(all, fmt.Sprintf("%s for another %s", who(h), rough(h.Left)))
+	}
+	return strings.Join(all, ", ")
+}
 
 // Permits says why requests wait for a semaphore that has permits left, or that never has enough; ""
 // if that is not why. free is how many permits nobody has.

@@ -126,6 +126,9 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 		waiting[i] += len(early)
 	}
 	out.Waiters = b.common(places, held)
+	if len(out.Holders) == 0 {
+		out.Partial = b.partial(holders, out.Waiters)
+	}
 	if len(out.Waiters) > driver.MaxWaiters {
 		out.Waiters = out.Waiters[:driver.MaxWaiters]
 	}
@@ -137,6 +140,36 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 		out.Kind = driver.Lock
 	}
 	return out
+}
+
+// partial returns the holders of single servers that leave less than a majority to everybody else.
+func (b *Backend) partial(holders [][]driver.Holder, waiters []driver.Holder) (all []driver.Holder) {
+	waits, at, free := map[string]bool{}, map[string]int{}, 0
+	for _, w := range waiters { // it has some servers, and waits at the others
+		waits[w.ID] = true
+	}
+	for _, l := range holders {
+		taken := false
+		for _, h := range l {
+			if waits[h.ID] {
+				continue
+			}
+			taken = true
+			if i, known := at[h.ID]; !known {
+				at[h.ID], all = len(all), append(all, h)
+			} else if h.Left > all[i].Left {
+				all[i] = h
+			}
+		}
+		if !taken {
+			free++
+		}
+	}
+	if free >= b.need() {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Token, b.Token) })
+	return all
 }
 
 // common returns the holders that are in a majority of the lists, in order of first appearance.

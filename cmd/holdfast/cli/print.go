@@ -183,6 +183,7 @@ type recordJSON struct {
 	Holders []holderJSON `json:"holders"`
 	Waiters []holderJSON `json:"waiters"`
 	Waiting int          `json:"waiting"`
+	Partial []holderJSON `json:"partial,omitempty"` // of a quorum: they leave too few servers to others
 	Damaged string       `json:"damaged,omitempty"`
 
 	// The texts of info: why the name is taken, and what other programs keep under it.
@@ -215,7 +216,8 @@ type holderJSON struct {
 func toJSON(r *holdfast.Record) recordJSON {
 	out := recordJSON{
 		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Set: r.LimitSet, Token: strconv.FormatUint(r.Token, 10),
-		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting, Damaged: r.Damaged,
+		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting, Partial: holdersJSON(r.Partial),
+		Damaged: r.Damaged,
 	}
 	switch r.Kind {
 	case "semaphore":

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/signs"
 )
 
 // When the line about the wait is shown.
@@ -87,7 +88,7 @@ func (w *waitLine) during(ctx context.Context, s *session, name string, f func(c
 	var now holdfast.Waiting
 	var asked time.Time
 	var obstacle error
-	var note string
+	var note remark
 	w.begin()
 	err := s.showDuring(ctx, func() error { return f(ctx) }, func(ctx context.Context) (line, key string) {
 		select {
@@ -122,7 +123,7 @@ func (w *waitLine) during(ctx context.Context, s *session, name string, f func(c
 			asked = time.Now()
 			w.asked(look(ctx, s.Client, &now, &note))
 		}
-		line, key = waitText(&now, time.Since(asked))+note, waitKey(&now)+note
+		line, key = waitText(&now, time.Since(asked))+note.line, waitKey(&now)+note.key
 		if old, failed := w.silent(); failed && old >= waitSilence {
 			line, key = line+" · "+silence(old), key+" silent"
 		}
@@ -233,10 +234,14 @@ func showLine(ctx context.Context, out *os.File, text func(context.Context) (lin
 	}
 }
 
+// remark is the end of the line, and of its key.
+type remark struct{ line, key string }
+
 // look asks the store for what events do not report in time: the holder's renewals, and how many
-// requests are ahead. note says that the wait needs a higher limit. Without an answer both stay as they
-// are, and also if the request has been granted: the wait is about to end.
-func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting, note *string) error {
+// requests are ahead. note says that the wait needs a higher limit, or what nobody holds the lock for.
+// Without an answer both stay as they are, and also if the request has been granted: the wait is about
+// to end.
+func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting, note *remark) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLook)
 	defer cancel()
 	r, err := c.Inspect(ctx, now.Name)
@@ -244,14 +249,19 @@ func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting, note *
 	if err != nil || slices.ContainsFunc(r.Holders, own) {
 		return err
 	}
-	*note = ""
+	*note = remark{}
+	if len(r.Partial) > 0 {
+		*note = remark{" · the quorum has too few free servers: others have a grant of " + signs.Partial(&r, who, rough),
+			fmt.Sprint(" partial ", len(r.Partial))}
+	}
 	if now.Holder = nil; len(r.Holders) > 0 {
 		now.Holder = &r.Holders[0]
 	}
 	if i := slices.IndexFunc(r.Waiters, own); i >= 0 {
 		now.Ahead = i
 		if n := r.Waiters[i].Permits; r.Kind == "semaphore" && n > r.Limit {
-			*note = " · " + permitsText(&r, n)
+			text := " · " + permitsText(&r, n)
+			*note = remark{text, text}
 		}
 	} else if len(r.Waiters) >= driver.MaxWaiters {
 		now.Ahead = max(now.Ahead, driver.MaxWaiters)

@@ -37,19 +37,19 @@ func TestLookAfterTheGrant(t *testing.T) {
 			}
 			granted <- l
 		}()
-		now, note := <-waits, "the note"
+		now, note := <-waits, remark{"the note", "its key"}
 		if err := look(t.Context(), first, &now, &note); err != nil || now.Holder == nil ||
-			now.Holder.Token != l.Token() || note != "" {
-			t.Errorf("while it waits: %+v, %q, %v; want token %d", now, note, err, l.Token())
+			now.Holder.Token != l.Token() || note != (remark{}) {
+			t.Errorf("while it waits: %+v, %q, %v; want token %d", now, note.line, err, l.Token())
 		}
 		before := now
-		note = "the note"
+		note = remark{"the note", "its key"}
 		if err := l.Release(); err != nil {
 			t.Fatal(err)
 		}
 		l = <-granted
-		if err := look(t.Context(), first, &now, &note); err != nil || now != before || note != "the note" {
-			t.Errorf("after the grant: %+v, holder %+v, %q, %v; want %+v", now, now.Holder, note, err, before)
+		if err := look(t.Context(), first, &now, &note); err != nil || now != before || note.line != "the note" {
+			t.Errorf("after the grant: %+v, holder %+v, %q, %v; want %+v", now, now.Holder, note.line, err, before)
 		}
 		if err := errors.Join(l.Release(), first.Close(t.Context()), second.Close(t.Context())); err != nil {
 			t.Error(err)

@@ -100,7 +100,7 @@ func why(r *holdfast.Record, long time.Duration) []string {
 	case held == nil && r.Waiting == 0:
 		say("It is free; the semaphore exists because its limit is set.")
 	case held == nil:
-		say(signs.Unheld)
+		say("%s", signs.Unheld(r, who, rough))
 	case foreign(held):
 		say("Another program holds it, which does not say who it is or whether it still runs.")
 	case signs.Late(held):

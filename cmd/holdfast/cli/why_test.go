@@ -42,6 +42,8 @@ func testWhy(t *testing.T) {
 			"It may be idle: its process keeps it for up to 1m30s after each release (Sticky)",
 			"It may use 64 tokens: 7, which holdfast break wants, is the largest"}, ""},
 		"unknown": {holdfast.Record{Kind: "lock", Holders: few(unknown)}, []string{"when it renewed last is not known"}, ""},
+		"servers of a quorum with grants of others": {holdfast.Record{Kind: "lock", Waiting: 1, Waiters: few(alive),
+			Partial: few(stopped)}, []string{"too few free servers", "a grant of u@h:2 for another 5s."}, ""},
 		"stopped": {holdfast.Record{Kind: "lock", Holders: few(stopped)},
 			[]string{"has not renewed for 10s of a lease of 15s: it is stopped",
 				"the store frees the name in 5s. Sooner: holdfast break 'a b' --token 7"},

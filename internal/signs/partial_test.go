@@ -1,0 +1,28 @@
+package signs_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/signs"
+)
+
+func TestUnheld(t *testing.T) {
+	program := func(h *holdfast.Holder) string { return h.Program }
+	exact := func(d time.Duration) string { return d.String() }
+	r := &holdfast.Record{}
+	if got := signs.Unheld(r, program, exact); got != "Nobody holds it; the first waiter gets it when it asks next." {
+		t.Error(got)
+	}
+	r.Partial = []holdfast.Holder{{Program: "a", Left: 9 * time.Second}, {Program: "b", Left: time.Second}}
+	const want = "Nobody holds it, and the quorum has too few free servers for the first waiter. Others have a grant of " +
+		"a for another 9s, b for another 1s. Such a grant stays behind when its program ends while the server is away."
+	if got := signs.Unheld(r, program, exact); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	r.Partial = append(r.Partial, r.Partial...)
+	if got := signs.Partial(r, program, exact); got != "a for another 9s, b for another 1s, a for another 9s, others" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,63 @@
+package quorum_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// TestTwoMissedReleasesOfClosedSessions: two clients have ended, each while another one of three servers was away. So
+// two servers have a grant that nobody ends before its lease is over, and no majority is free. The record says so, and
+// the waiter gets the lock then.
+func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	g := start(t, 3, time.Minute)
+	ways := g.proxies()
+	waits := open(t, g.backend(ways.addrs()), "c", ttl)
+	last := time.Now()
+	for i, id := range []string{"a", "b"} {
+		b := g.backend(ways.addrs())
+		s := open(t, b, id, ttl)
+		r := try("x", id+"-1")
+		r.MinHold = time.Millisecond // it is asked for at all servers at once
+		h := get(t, s, r)
+		last = time.Now()
+		g.shows(t, i, "x", "the grant", func(r driver.Record) bool { return len(r.Holders) == 1 && r.Holders[0].ID == h.ID },
+			renewals(t, s, h))
+		ways[i].Refuse()
+		// Only one server does b's: whether that is a majority depends on what is known about the third.
+		if err := s.Release(within(t), h, 0); err != nil && !errors.Is(err, driver.ErrUncertain) {
+			t.Fatalf("Release: %v", err)
+		}
+		_ = s.Close(within(t))
+		_ = b.Close()
+		ways[i].Heal()
+	}
+	r := try("x", "c-1")
+	r.Wait = true
+	reply, err := waits.Acquire(within(t), r)
+	if err != nil || reply.Token != 0 {
+		t.Fatalf("Acquire beside two grants: %+v, %v", reply, err)
+	}
+	b := g.backend(g.addrs())
+	rec, err := b.Inspect(within(t), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := rec.Partial; len(rec.Holders) > 0 || len(p) != 2 || p[0].ID != "a-1" || p[1].ID != "b-1" || p[0].Left <= 0 {
+		t.Errorf("%+v; want the grants of a and b", rec)
+	}
+	for reply.Token == 0 && time.Since(last) < 3*ttl {
+		time.Sleep(50 * time.Millisecond)
+		reply, _ = waits.Acquire(within(t), r)
+	}
+	if reply.Token == 0 {
+		t.Fatalf("nobody has the lock %v after the last grant; the TTL is %v", time.Since(last), ttl)
+	}
+	if rec, err = b.Inspect(within(t), "x"); err != nil || len(rec.Partial) > 0 || len(rec.Holders) != 1 {
+		t.Errorf("while c holds it: %+v, %v", rec, err)
+	}
+}
