@@ -96,10 +96,10 @@ func (c *clocks) uses(ttl time.Duration) {
 
 // moved is the error of a server whose clock is not where it should be. The request may have been
 // done.
-type moved struct{ server string }
+type moved struct{}
 
 func (e *moved) Error() string {
-	return fmt.Sprintf("%v: %s: its clock was set, or not yet compared with the others'", driver.ErrUncertain, e.server)
+	return fmt.Sprintf("%v: its clock was set, or not yet compared with the others'", driver.ErrUncertain)
 }
 
 func (e *moved) Unwrap() error { return driver.ErrUncertain }
@@ -125,7 +125,7 @@ func (w watch) Answered(sent time.Time, clock time.Duration) error {
 	if v.trust == sound { // else a comparison is under way
 		c.doubt(w.i)
 	}
-	return &moved{c.b.servers[w.i].Name}
+	return ofServer(c.b.servers[w.i].Name, &moved{})
 }
 
 // Pushed implements redislock.Watch. A push may come late, so the clock may have gone on since.
@@ -149,6 +149,9 @@ func (w watch) Looked(sent time.Time, b redislock.Birth) {
 	c := w.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if b.Left == 0 {
+		c.b.used.Store(true)
+	}
 	v := &c.views[w.i]
 	from, now := sent.Sub(c.start), time.Since(c.start)
 	if v.trust == sound && b.Born == v.birth.Born && v.fits(from, now, b.Clock, c.slack) {
@@ -233,7 +236,7 @@ func (c *clocks) check(i int) error {
 	if fine {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: its clock is being compared with the others'", driver.ErrUnavailable, c.b.servers[i].Name)
+	return ofServer(c.b.servers[i].Name, fmt.Errorf("%w: its clock is being compared with the others'", driver.ErrUnavailable))
 }
 
 // decide compares the clocks, and records the result for the servers that were seen since then. A server

@@ -34,8 +34,8 @@ func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redi
 			if err == nil {
 				v, err = f(ctx, m)
 			}
-			if err != nil && !driver.IsOver(err) {
-				err = fmt.Errorf("%s: %w", s.Name, err)
+			if !driver.IsOver(err) {
+				err = ofServer(s.Name, err)
 			}
 			answers <- answer{i, v, err}
 		})
@@ -69,9 +69,9 @@ func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redi
 	case len(values) >= b.need():
 		return values, of, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("%w: %w", b.verdict(errs), err)
+		return nil, nil, fmt.Errorf("%w: %w", b.verdictOfAll(errs), err)
 	}
-	return nil, nil, b.verdict(errs)
+	return nil, nil, b.verdictOfAll(errs)
 }
 
 // Inspect implements driver.Backend. It returns what a majority of the servers knows.

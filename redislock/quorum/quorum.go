@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -57,6 +57,8 @@ type Backend struct {
 	quarantine time.Duration
 	err        error // of the arguments of New
 	clocks     *clocks
+
+	used atomic.Bool // a server has had a vote: the quorum is not new
 
 	mu     sync.Mutex
 	runs   map[int]string // of each server that was reached
@@ -202,9 +204,7 @@ func (b *Backend) Declare(ctx context.Context) error {
 						break
 					}
 				}
-				if errs[i] = err; err != nil {
-					errs[i] = fmt.Errorf("%s: %w", s.Name, err)
-				}
+				errs[i] = ofServer(s.Name, err)
 			})
 		}
 		all.Wait()
@@ -227,73 +227,9 @@ func (b *Backend) Declare(ctx context.Context) error {
 		b.clocks.decide(ctx, 0)
 		return err
 	}
-	return fmt.Errorf(
-		"%w: this quorum is not new: only %s has no vote, because it has restarted or lost its data; its vote returns %v after that",
-		driver.ErrRefused, strings.Join(out, ", "), b.quarantine)
-}
-
-// verdict returns the error for so many failed servers that there is no majority.
-func (b *Backend) verdict(errs []error) error {
-	var kept []error
-	quarantined, refused, denied, damaged, closed, uncertain := 0, 0, 0, 0, 0, false
-	for _, err := range errs {
-		var newborn *redislock.Newborn
-		switch {
-		case err == nil:
-			continue
-		case errors.As(err, &newborn):
-			quarantined++
-		case errors.Is(err, driver.ErrRefused):
-			refused++
-			if errors.Is(err, fs.ErrPermission) {
-				denied++
-			}
-		case errors.Is(err, driver.ErrDamaged):
-			damaged++
-		case errors.Is(err, driver.ErrClosed):
-			closed++
-		case errors.Is(err, driver.ErrUncertain):
-			uncertain = true
-		}
-		kept = append(kept, err)
+	why := "has no vote, because it has restarted or lost its data; its vote returns"
+	if len(out) > 1 {
+		why = "have no vote, because they have restarted or lost their data; their votes return"
 	}
-	what, most := driver.ErrUnavailable, len(b.servers)-b.need()
-	switch {
-	case closed > 0:
-		return driver.ErrClosed
-	// Without the damaged records, the servers that answered would be a majority.
-	case damaged > most || damaged > 0 && !uncertain && len(kept) > most && len(kept)-damaged <= most:
-		what = driver.ErrDamaged
-	case denied > most:
-		what = driver.Denied(driver.ErrRefused)
-	case refused+damaged > most:
-		what = driver.ErrRefused
-	case uncertain:
-		what = driver.ErrUncertain
-	}
-	hint := ""
-	if quarantined > most {
-		hint = " (a new deployment that was never used must be declared: holdfast init, or quorum.Backend.Declare)"
-	}
-	return &failure{what, fmt.Sprintf("%d of %d servers failed%s", len(kept), len(b.servers), hint), kept}
+	return fmt.Errorf("%w: this quorum is not new: only %s %s %v after that", driver.ErrRefused, listed(out), why, b.quarantine)
 }
-
-// failure is an error whose meaning the quorum decides, not its servers.
-type failure struct {
-	what  error
-	text  string
-	parts []error
-}
-
-func (e *failure) Error() string {
-	parts := make([]string, len(e.parts))
-	for i, p := range e.parts {
-		parts[i] = p.Error()
-	}
-	slices.Sort(parts)
-	return fmt.Sprintf("%v: %s: %s", e.what, e.text, strings.Join(slices.Compact(parts), "; "))
-}
-
-// Unwrap returns what the failure means. The servers' errors are only in the text: their meaning is
-// not that of the quorum's error.
-func (e *failure) Unwrap() error { return e.what }

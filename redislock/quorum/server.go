@@ -60,7 +60,7 @@ func (s *server) get(ctx context.Context) (*redislock.Member, error) {
 		select {
 		case <-d.done:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %s: %w", driver.ErrUnavailable, s.Name, ctx.Err())
+			return nil, ofServer(s.Name, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err()))
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (s *server) connect(d *dialing) {
 	s.dial = nil
 	switch {
 	case err != nil:
-		s.err, s.again = fmt.Errorf("%s: %w", s.Name, err), time.Now().Add(redial)
+		s.err, s.again = ofServer(s.Name, err), time.Now().Add(redial)
 	case s.closed:
 		_ = m.Close() // its caller has gone
 	default:
@@ -180,12 +180,11 @@ func (p *endpoint) session(now int64) (member, error) {
 		if p.err != nil {
 			return nil, p.err
 		}
-		return nil, fmt.Errorf("%w: %s: not connected", driver.ErrUnavailable, p.Name)
+		return nil, ofServer(p.Name, fmt.Errorf("%w: not connected", driver.ErrUnavailable))
 	case p.stuck(now):
-		return nil, fmt.Errorf("%w: %s: it does not answer", driver.ErrUnavailable, p.Name)
+		return nil, ofServer(p.Name, fmt.Errorf("%w: it does not answer", driver.ErrUnavailable))
 	case p.until.Load() > now:
-		return nil,
-			fmt.Errorf("%s: %w", p.Name, &redislock.Newborn{Left: time.Duration(p.until.Load()-now) * time.Microsecond})
+		return nil, ofServer(p.Name, &redislock.Newborn{Left: time.Duration(p.until.Load()-now) * time.Microsecond})
 	}
 	if err := p.clocks.check(p.index); err != nil {
 		return nil, err
@@ -214,10 +213,10 @@ func (p *endpoint) do(now int64, f func(member) error) error {
 	case errors.Is(err, driver.ErrUncertain), errors.Is(err, driver.ErrUnavailable):
 		p.slows(now)
 	}
-	if err != nil && !driver.IsOver(err) {
-		err = fmt.Errorf("%s: %w", p.Name, err)
+	if driver.IsOver(err) {
+		return err
 	}
-	return err
+	return ofServer(p.Name, err)
 }
 
 // tries reports whether one more name may wait for its next try, and counts it.

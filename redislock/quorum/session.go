@@ -170,7 +170,7 @@ func (s *session) joined(ctx context.Context, p *endpoint, first bool) (quaranti
 	sent := s.clock.now()
 	birth, err := m.Birth(ctx, false)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", p.Name, err)
+		return false, ofServer(p.Name, err)
 	}
 	s.clock.saw(p.index, sent, birth.Clock)
 	if err := s.b.meets(p.index, birth.Run); err != nil {
@@ -184,7 +184,7 @@ func (s *session) joined(ctx context.Context, p *endpoint, first bool) (quaranti
 	case errors.Is(err, driver.ErrInvalid):
 		return false, err
 	case err != nil:
-		return false, fmt.Errorf("%s: %w", p.Name, err)
+		return false, ofServer(p.Name, err)
 	}
 	c := s.b.clocks
 	if first && c.anyNew() {
