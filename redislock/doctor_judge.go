@@ -150,6 +150,9 @@ func (n *node) eviction(f *doctor.Findings) {
 }
 
 func size(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d bytes", n)
+	}
 	if n < 10<<20 {
 		return fmt.Sprintf("%d KiB", n>>10)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,20 +44,16 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	b.size(&f)
 	b.runsOf(&f, all)
 	b.clocksOf(&f, all)
-	var errs []error
+	errs := b.majority(&f, all)
+	lost := len(errs) > len(b.servers)-b.need()
 	for i, s := range b.servers {
 		x := &all[i]
 		f.Server = s.Name
-		if x.err != nil {
-			errs = append(errs, x.err)
-		}
 		if quarantined := (*redislock.Newborn)(nil); x.err != nil && !errors.As(x.err, &quarantined) {
-			f.Add(driver.Finding{Code: "quorum.reach", Severity: driver.Slows,
-				Found: fmt.Sprintf("it cannot be used: %v", x.err),
-				Why:   "it has no vote, so fewer of the others may fail", Do: "start it, or see why it cannot be used from here"})
+			f.Add(unusable(x.err, lost))
 		} else {
 			f.Fine("quorum.reach", "it answers")
-			b.judgeQuarantine(&f, x.birth)
+			b.judgeQuarantine(&f, x.birth, lost)
 		}
 		for _, one := range x.list {
 			if one, ok := forQuorum(one); ok {
@@ -65,8 +62,8 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 			}
 		}
 	}
-	if len(errs) > len(b.servers)-b.need() {
-		return f.List, b.verdict(errs)
+	if lost {
+		return f.List, b.verdictOfAll(errs)
 	}
 	return f.List, nil
 }
@@ -82,9 +79,7 @@ func (s *server) examine(ctx context.Context, ttl time.Duration) (x examined) {
 	if err == nil {
 		x.list, err = m.Diagnose(ctx, ttl)
 	}
-	if err != nil {
-		x.err = fmt.Errorf("%s: %w", s.Name, err)
-	}
+	x.err = ofServer(s.Name, err)
 	return x
 }
 
@@ -156,15 +151,61 @@ func (b *Backend) clocksOf(f *doctor.Findings, all []examined) {
 	}
 }
 
+// majority judges whether enough servers vote for any lock to be granted, and returns the errors of the
+// others.
+func (b *Backend) majority(f *doctor.Findings, all []examined) (errs []error) {
+	const code = "quorum.majority"
+	for i := range all {
+		if all[i].err != nil {
+			errs = append(errs, all[i].err)
+		}
+	}
+	n, usable := len(b.servers), len(b.servers)-len(errs)
+	if usable >= b.need() {
+		f.Fine(code, "%d of %d servers can be used; %d are needed", usable, n, b.need())
+		return errs
+	}
+	f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+		Found: fmt.Sprintf("no majority: %d of %d servers can be used, and %d are needed", usable, n, b.need()),
+		Why:   "nobody gets a lock, and holders give theirs up before their leases end",
+		Do:    "see the findings about each server: what it lacks, or when it votes again"})
+	return errs
+}
+
+// consequence says what it means that one server has no vote.
+func consequence(lost bool) string {
+	if lost {
+		return "it has no vote, and without a majority nobody gets a lock"
+	}
+	return "it has no vote, so fewer of the others may fail"
+}
+
+// unusable is the finding about a server that cannot be used.
+func unusable(err error, lost bool) driver.Finding {
+	text := err.Error()
+	if one := (*serverError)(nil); errors.As(err, &one) { // the finding names the server
+		text = strings.Replace(text, one.server+": ", "", 1)
+	}
+	do := "start it, or see why it cannot be reached from here"
+	if errors.Is(err, driver.ErrRefused) {
+		do = "it answers: remove the cause of its refusal at that server"
+	}
+	return driver.Finding{Code: "quorum.reach", Severity: driver.Slows, Found: "it cannot be used: " + text,
+		Why: consequence(lost), Do: do}
+}
+
 // judgeQuarantine judges whether a server votes.
-func (b *Backend) judgeQuarantine(f *doctor.Findings, birth redislock.Birth) {
+func (b *Backend) judgeQuarantine(f *doctor.Findings, birth redislock.Birth, lost bool) {
 	const code = "quorum.quarantine"
 	if birth.Left > 0 {
+		do := "wait"
+		if !b.used.Load() {
+			do += fmt.Sprintf("; only if nobody ever had a lock here, and all %d servers are new: holdfast init", len(b.servers))
+		}
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
 			Found: fmt.Sprintf("it has started, lost its data, or had its clock set lately, and has no vote for another %v",
 				birth.Left.Round(time.Second)),
-			Why: "its forgotten grants must expire first. Until then it has no vote, so fewer of the others may fail",
-			Do:  "wait. If the whole quorum is new and unused, run holdfast init to declare it new"})
+			Why: "its forgotten grants must expire first. Until then " + consequence(lost), Do: do})
 		return
 	}
 	f.Fine(code, "it votes (the quarantine is %v)", b.quarantine)
@@ -188,6 +229,10 @@ func forQuorum(one driver.Finding) (driver.Finding, bool) {
 		}
 		one.Why = "a promoted replica has no vote for the quarantine, as after a restart; but if clients do not agree on which of the two is the server, one vote is cast twice"
 		one.Do = "do not let replicas be promoted: a quorum needs none"
+	case "redis.eviction":
+		if one.Severity == driver.Slows { // it is almost full
+			one.Why = "when the memory is full, this server grants no new lock and has no vote for it, so fewer of the others may fail; renewals and releases still work"
+		}
 	case "redis.reach":
 		one.Code = "quorum.reach"
 	}

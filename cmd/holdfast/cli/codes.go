@@ -16,7 +16,7 @@ var codes = strings.Fields(`
 	postgres.full-page-writes postgres.history postgres.latency postgres.old-rows postgres.one-server postgres.pool postgres.read-only
 	postgres.records postgres.replicas postgres.schema postgres.secret postgres.tables postgres.timeouts
 	postgres.version postgres.wakeups
-	quorum.clocks quorum.quarantine quorum.reach quorum.servers quorum.size
+	quorum.clocks quorum.majority quorum.quarantine quorum.reach quorum.servers quorum.size
 	redis.clock redis.cluster redis.connections redis.cutoff redis.disk redis.eviction redis.flushes
 	redis.latency redis.min-replicas redis.output-buffer redis.persistence redis.reach redis.records redis.replicas
 	redis.role redis.script-limit redis.scripts redis.sentinels redis.settings redis.slots redis.users

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"slices"
 	"time"
 
@@ -165,6 +166,7 @@ func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 	if err != nil && answering.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, context.DeadlineExceeded)
 	}
+	a.adviseServers(d.list)
 	if len(d.list) == 0 { // the store answered nothing
 		err = a.unopened(err, time.Since(began))
 	}
@@ -179,6 +181,19 @@ func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 		}
 	}
 	return err
+}
+
+// adviseServers says what to do about the refusals of single servers, as the error of a whole store does.
+func (a *app) adviseServers(list []driver.Finding) {
+	u, err := url.Parse(a.url())
+	if err != nil {
+		return
+	}
+	for i := range list {
+		if said := ofServer.FindStringSubmatch(list[i].Found); said != nil && list[i].Code == "quorum.reach" {
+			list[i].Do = cmp.Or(refusalAdvice(said[1], said[0], "", u), list[i].Do)
+		}
+	}
 }
 
 // answering returns ctx, which ends early if the store does not answer a simple question: each check

@@ -44,3 +44,17 @@ func TestDoctorText(t *testing.T) {
 		}
 	}
 }
+
+// A refusal by one server of a quorum has the same advice as one by the majority.
+func TestDoctorAdvisesServers(t *testing.T) {
+	list := []driver.Finding{
+		{Code: "quorum.reach", Do: "as it was",
+			Found: "it cannot be used: refused by the store: … (NOPERM this user has no permissions to run the 'evalsha' command)"},
+		{Code: "quorum.reach", Do: "as it was", Found: "it cannot be used: store unavailable: connection refused"},
+		{Code: "redis.users", Do: "as it was", Found: "(NOPERM run the 'info' command)"},
+	}
+	(&app{store: "redis+quorum://u:p@h:1,h:2,h:3"}).adviseServers(list)
+	if !strings.Contains(list[0].Do, ": ACL SETUSER u +evalsha ") || list[1].Do != "as it was" || list[2].Do != "as it was" {
+		t.Errorf("%+v", list)
+	}
+}
