@@ -250,7 +250,7 @@ func (b *bench) run(args ...string) (code int, stdout, stderr string) {
 }
 
 // slow is a message that a store on a busy machine may cause in any test.
-var slow = regexp.MustCompile(`(?m)^holdfast: the store.* has not answered for 2s; giving up after .*\n`)
+var slow = regexp.MustCompile(`(?m)^holdfast: the store.* has not answered for 3s; giving up after .*\n`)
 
 // want runs holdfast and checks the exit code. What it returns has no message that slow matches.
 func (b *bench) want(code int, args ...string) (stdout, stderr string) {

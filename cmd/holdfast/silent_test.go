@@ -76,7 +76,7 @@ func silentServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A command that waits for a silent store reports that after two seconds.
+// A command that waits for a silent store reports that after three seconds.
 func TestSilentStoreIsMentioned(t *testing.T) {
 	addr := silentServer(t)
 	b := newBench(t)
@@ -84,14 +84,27 @@ func TestSilentStoreIsMentioned(t *testing.T) {
 	begin := time.Now()
 	p := b.start("--ttl", "30s", "run", "a", "--", "true")
 	b.until("a message", func() bool { return p.err.String() != "" })
-	if quiet := time.Since(begin); quiet < 2*time.Second {
+	if quiet := time.Since(begin); quiet < 3*time.Second {
 		t.Errorf("silent for %v only", quiet)
 	}
 	if !strings.HasPrefix(p.err.String(), "holdfast: the store at zookeeper://***@"+addr+
-		" has not answered for 2s; giving up after 15s at the latest\n") {
+		" has not answered for 3s; giving up after 15s at the latest\n") {
 		t.Errorf("%q", p.err.String())
 	}
 	p.end()
+}
+
+// A store that is given up after two seconds is not said to have more time.
+func TestSilentRedisHasNoNotice(t *testing.T) {
+	addr, other, third := silentServer(t), silentServer(t), silentServer(t)
+	b := newBench(t)
+	for _, url := range []string{"redis://" + addr, "redis+quorum://" + addr + "," + other + "," + third} {
+		begin := time.Now()
+		code, _, stderr := b.run("--store", url, "run", "-n", "a", "--", "true")
+		if took := time.Since(begin); code != 69 || took < 2900*time.Millisecond && strings.Contains(stderr, "giving up") {
+			t.Errorf("%s: exit code %d after %v: %q", url, code, took, stderr)
+		}
+	}
 }
 
 // The time of -w bounds the opening of a silent store too.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -25,11 +26,12 @@ import (
 
 // Limits for opening and closing a store that does not answer, whatever the TTL.
 const (
-	openLimit   = 15 * time.Second
-	lookLimit   = 8 * time.Second // of commands that only look; nobody's work waits for them
-	openSilence = 2 * time.Second // until a message says that the store has not answered
-	openLeast   = 3 * time.Second // of a short -w
-	closeLimit  = 3 * time.Second
+	openLimit     = 15 * time.Second
+	lookLimit     = 8 * time.Second // of commands that only look; nobody's work waits for them
+	openSilence   = 3 * time.Second // until a message says that the store has not answered; connecting to Redis ends after 2 s
+	openLeast     = 3 * time.Second // of a short -w
+	closeLimit    = 3 * time.Second
+	keeperSilence = 2 * time.Second // until a message says that a keeper has not answered
 )
 
 // app is what the commands share.
@@ -151,7 +153,7 @@ func (a *app) root() *cobra.Command {
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
 	c.PersistentFlags().StringVar(&a.profile, "profile", "",
 		"use the settings of profile `NAME` (default $HOLDFAST_PROFILE; see holdfast config)")
-	durationVar(c.PersistentFlags(), &a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
+	ttlVar(c.PersistentFlags(), &a.ttl, holdfast.DefaultTTL)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.topCommand(), a.infoCommand(),
 		a.waitCommand(), a.watchCommand(), a.historyCommand(), a.revokeCommand(), a.breakCommand(),
@@ -179,7 +181,11 @@ const ttlUsage = "how long the store keeps a lock after its last renewal (ZooKee
 // checkTTL returns an error for a --ttl that no store allows.
 func checkTTL(ttl time.Duration) error {
 	if ttl < driver.MinTTL || ttl > driver.MaxTTL {
-		return &failure{exitConfig, fmt.Errorf("--ttl %s: allowed are %s to %s", span(ttl), span(driver.MinTTL),
+		given := span(ttl)
+		if ttl == math.MaxInt64 {
+			given = "of more than 106751d"
+		}
+		return &failure{exitConfig, fmt.Errorf("--ttl %s: allowed are %s to %s", given, span(driver.MinTTL),
 			span(driver.MaxTTL))}
 	}
 	return nil
@@ -225,7 +231,7 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	warning := time.AfterFunc(openSilence, func() {
-		if limit > openLeast {
+		if limit > openSilence+time.Second { // else it is given up before one has read that
 			a.say("%s has not answered for %v; giving up after %v at the latest", a.where(), openSilence, limit)
 		}
 	})

@@ -141,9 +141,9 @@ func (a *app) askKeeper(args []string, op keeper.Op, f func(*keeper.Answer) erro
 		return err
 	}
 	if op == keeper.Release {
-		warning := time.AfterFunc(openSilence, func() {
+		warning := time.AfterFunc(keeperSilence, func() {
 			a.say("%s: its keeper has not confirmed the release for %v; it waits for the store, or it is stopped",
-				holdName(name, socket), openSilence)
+				holdName(name, socket), keeperSilence)
 		})
 		defer warning.Stop()
 	}

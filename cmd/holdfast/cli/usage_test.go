@@ -200,10 +200,11 @@ func TestUsage(t *testing.T) {
 
 // TestTTLRange: every command refuses a TTL that no lease can have.
 func TestTTLRange(t *testing.T) {
-	for _, ttl := range []string{"0s", "-1s", "1ms", "25h"} {
+	for _, ttl := range []string{"0s", "-1s", "1ms", "25h", "9999999h"} {
 		for _, command := range []string{"ls", "doctor", "verify", "bench"} {
 			code, _, stderr := try(command, "--ttl", ttl)
-			if want := "holdfast: --ttl " + ttl + ": allowed are 100ms to 24h\n"; code != 78 || stderr != want {
+			given := strings.Replace(ttl, "9999999h", "of more than 106751d", 1)
+			if want := "holdfast: --ttl " + given + ": allowed are 100ms to 24h\n"; code != 78 || stderr != want {
 				t.Errorf("%s: exit code %d, %q; want 78, %q", command, code, stderr, want)
 			}
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -48,6 +49,12 @@ func durationVar(f *pflag.FlagSet, to *time.Duration, name string, value time.Du
 	f.Var(duration{to}, name, usage)
 }
 
+// ttlVar defines a flag for a TTL.
+func ttlVar(f *pflag.FlagSet, to *time.Duration, value time.Duration) {
+	*to = value
+	f.Var(ttlFlag{duration{to}}, "ttl", ttlUsage)
+}
+
 // String returns "0" for zero: the flag library then shows no default.
 func (d duration) String() string {
 	if d.d == nil || *d.d == 0 {
@@ -80,12 +87,28 @@ func parseTime(text string) (time.Duration, error) {
 	case err == nil:
 		return d, nil
 	case oneNumber.MatchString(text): // no other fault is possible
-		return 0, errors.New("too long: at most 106751d")
+		return 0, errTooLong
 	}
 	return 0, errTime
 }
 
 var oneNumber = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]*)?(s|m|h)$`)
+
+var errTooLong = errors.New("too long: at most 106751d")
+
+// ttlFlag is the value of --ttl. checkTTL refuses one that is too long, also for a Duration: it names the limit.
+type ttlFlag struct{ duration }
+
+func (f ttlFlag) Set(text string) error {
+	err := f.duration.Set(text)
+	if errors.Is(err, errTooLong) {
+		*f.d, err = math.MaxInt64, nil
+		if strings.HasPrefix(text, "-") {
+			*f.d = math.MinInt64
+		}
+	}
+	return err
+}
 
 var errTime = errors.New("expected a time, such as 10 for seconds, or 1m30s, 0.5h, 7d")
 

@@ -123,7 +123,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	}
 	f.out.register(c, "text", "json")
 	flags := c.Flags()
-	durationVar(flags, &f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
+	ttlVar(flags, &f.o.TTL, verifyTTL) // in place of the flag of all commands, for its default
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
 	flags.StringVar(&f.o.External, "worker", "",
 		"run `COMMAND` as each worker process: a lock other than holdfast")
