@@ -126,8 +126,12 @@ func (e *Error) Error() string {
 	case e.Holder == nil:
 	case errors.Is(e.Err, ErrUnavailable) || errors.Is(e.Err, ErrUncertain): // whose text says nothing of a holder
 		fmt.Fprintf(&b, "; last known holder: %s", e.Holder)
-	default:
+	case errors.Is(e.Err, ErrHeld):
 		fmt.Fprintf(&b, ": %s", e.Holder)
+	case e.Holder.Kept: // nobody holds it
+		fmt.Fprintf(&b, "; %s", e.Holder)
+	default:
+		fmt.Fprintf(&b, "; held by %s", e.Holder)
 	}
 	return b.String()
 }

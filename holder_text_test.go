@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -40,10 +41,16 @@ func TestErrorNamesTheLastKnownHolder(t *testing.T) {
 				"%w: %w", holdfast.ErrUnavailable, cause),
 			`holdfast: lock "a": outcome unknown: connection refused; last known holder: sleep (h:7) for 0s`: fmt.Errorf(
 				"%w: %w", holdfast.ErrUncertain, cause),
+			`holdfast: lock "a": context deadline exceeded; held by sleep (h:7) for 0s`: context.DeadlineExceeded,
 		} {
 			if got := (&holdfast.Error{Op: "lock", Name: "a", Holder: h, Err: err}).Error(); got != want {
 				t.Errorf("%s\nwant %s", got, want)
 			}
+		}
+		kept := &holdfast.Holder{Host: "h", PID: 7, Program: "sleep", Since: time.Now(), Kept: true, Left: time.Second}
+		const want = `holdfast: lock "a": context canceled; kept for another 1s after sleep (h:7) for 0s`
+		if got := (&holdfast.Error{Op: "lock", Name: "a", Holder: kept, Err: context.Canceled}).Error(); got != want {
+			t.Errorf("%s\nwant %s", got, want)
 		}
 	})
 }
