@@ -56,6 +56,9 @@ func Reentrant() Option { return func(o *options) { o.reentrant = true } }
 // If d is longer than the TTL, it does so within half a TTL after d. A quorum takes a fortieth of the
 // TTL longer, and a store whose leases end with a session up to a TTL (docs/guarantees.md). Extend
 // moves the end.
+//
+// Any positive d is allowed; others make each call of the lock fail with ErrInvalid. The time runs while
+// the store's answer is on its way, so a very short lease may have ended when Lock returns it. Its Err says that.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) {
 		if o.maxHold = min(d, forever/4); d <= 0 { // a deadline computed from it does not overflow
