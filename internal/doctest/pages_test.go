@@ -191,6 +191,24 @@ func main() {
 }
 `
 
+// declare declares the quorum new that the pages use. An operator does that once.
+const declare = `package main
+
+import (
+	"context"
+	"log"
+	"os"
+
+	"github.com/holdfast-lock/holdfast/open"
+)
+
+func main() {
+	if _, err := open.Init(context.Background(), os.Getenv(open.Variable)); err != nil {
+		log.Fatal(err)
+	}
+}
+`
+
 // The Go blocks of each page compile and run.
 func TestGo(t *testing.T) {
 	if testing.Short() {
@@ -222,14 +240,22 @@ func TestGo(t *testing.T) {
 		}
 	}
 	programs[0].want = "<nil> true\n" // of the README
+	sources["internal/doctest/declare/main.go"], args = declare, append(args, "./internal/doctest/declare")
+	url := "redis+quorum://" + testenv.Redis(t).Addr + "," + testenv.Redis(t).Addr + "," + testenv.Redis(t).Addr
 	build(t, sources, append([]string{"build", "-o", dir + "/"}, args...)...)
+	env := append(os.Environ(), "REDIS_ADDR="+addr, "HOLDFAST_URL="+url)
+	cmd := exec.Command(filepath.Join(dir, "declare"))
+	cmd.Env = env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for i, p := range programs {
 		if p.want == "" {
 			t.Errorf("%s: the output of a program is missing", p.page)
 		}
 		cmd := exec.Command(filepath.Join(dir, fmt.Sprint("block", i)))
 		cmd.Dir = t.TempDir()
-		cmd.Env = append(os.Environ(), "REDIS_ADDR="+addr)
+		cmd.Env = env
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != p.want {
 			t.Errorf("%s: %v\n%s\nwant:\n%s", p.page, err, out, p.want)
 		}
