@@ -107,6 +107,14 @@ var troubles = map[string]func(b *bench){
 		b.holds("deploy/prod")
 		r.Do("FLUSHALL")
 	},
+	"A server of a quorum is away":       func(b *bench) { b.useQuorum()[1].Kill() },
+	"A server of a quorum in quarantine": func(b *bench) { b.useQuorum()[1].Restart(false) },
+	"A server of a quorum that refuses":  func(b *bench) { b.useQuorum()[1].Do("ACL SETUSER default -evalsha") },
+	"A quorum without a majority": func(b *bench) {
+		servers := b.useQuorum()
+		servers[0].Pause()
+		servers[2].Kill()
+	},
 	"A server that does not answer": func(b *bench) {
 		r := testenv.Redis(b)
 		b.useRedis(r)
@@ -116,6 +124,15 @@ var troubles = map[string]func(b *bench){
 
 // useRedis makes r the store of the test.
 func (b *bench) useRedis(r *testenv.RedisServer) { b.env = append(b.env, "HOLDFAST_URL="+r.URL()) }
+
+// useQuorum makes a quorum whose servers vote the store of the test.
+func (b *bench) useQuorum() []*testenv.RedisServer {
+	b.Helper()
+	servers := []*testenv.RedisServer{testenv.Redis(b), testenv.Redis(b), testenv.Redis(b)}
+	b.env = append(b.env, "HOLDFAST_URL=redis+quorum://"+servers[0].Addr+","+servers[1].Addr+","+servers[2].Addr)
+	b.want(0, "init")
+	return servers
+}
 
 // holds starts a process that holds name until the test ends.
 func (b *bench) holds(name string) *process {
