@@ -236,7 +236,8 @@ func (c *clocks) check(i int) error {
 	if fine {
 		return nil
 	}
-	return ofServer(c.b.servers[i].Name, fmt.Errorf("%w: its clock is being compared with the others'", driver.ErrUnavailable))
+	return ofServer(c.b.servers[i].Name,
+		fmt.Errorf("%w: its clock is being compared with the others'", driver.ErrUnavailable))
 }
 
 // decide compares the clocks, and records the result for the servers that were seen since then. A server

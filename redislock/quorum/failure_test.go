@@ -14,7 +14,7 @@ import (
 func ofThree() *Backend {
 	var servers []Server
 	for _, name := range []string{"h:1", "h:2", "h:3"} {
-		servers = append(servers, Server{Name: name, Dial: func() (redislock.Conn, error) { return nil, driver.ErrUnavailable }})
+		servers = append(servers, Server{Name: name, Dial: func() (redislock.Conn, error) { return nil, driver.ErrClosed }})
 	}
 	return New(servers, nil)
 }
@@ -23,7 +23,8 @@ func ofThree() *Backend {
 // larger or smaller than what is known.
 func TestFailureText(t *testing.T) {
 	refused := func(server string) error {
-		return ofServer(server, fmt.Errorf("redis %s: %w: dial tcp %s: connect: connection refused", server, driver.ErrUnavailable, server))
+		return ofServer(server, fmt.Errorf("redis %s: %w: dial tcp %s: connect: connection refused", server,
+			driver.ErrUnavailable, server))
 	}
 	late := func(server string) error {
 		return ofServer(server, fmt.Errorf("redis %s: %w after 2s: no answer in time", server, driver.ErrUnavailable))

@@ -231,5 +231,6 @@ func (b *Backend) Declare(ctx context.Context) error {
 	if len(out) > 1 {
 		why = "have no vote, because they have restarted or lost their data; their votes return"
 	}
-	return fmt.Errorf("%w: this quorum is not new: only %s %s %v after that", driver.ErrRefused, listed(out), why, b.quarantine)
+	return fmt.Errorf("%w: this quorum is not new: only %s %s %v after that", driver.ErrRefused, listed(out), why,
+		b.quarantine)
 }

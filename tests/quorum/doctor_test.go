@@ -51,8 +51,8 @@ func TestDoctor(t *testing.T) {
 	expect(other, "quorum.quarantine slows server 2", "quorum.servers endangers", "quorum.size slows",
 		"redis.eviction endangers server 3", "redis.flushes unknown server 2")
 	g.servers[0].Kill()
-	want := []string{"quorum.majority endangers", "quorum.quarantine slows server 2", "quorum.reach slows server 1", "quorum.size slows",
-		"redis.eviction endangers server 3", "redis.flushes unknown server 2"}
+	want := []string{"quorum.majority endangers", "quorum.quarantine slows server 2", "quorum.reach slows server 1",
+		"quorum.size slows", "redis.eviction endangers server 3", "redis.flushes unknown server 2"}
 	if got, err := diagnosed(t, b); !passing(err) || !slices.Equal(got, want) { // three of four must vote
 		t.Errorf("Diagnose without a majority that votes: %q, %v; want %q and ErrUnavailable", got, err, want)
 	}
@@ -90,8 +90,9 @@ func TestDoctorOfAMinority(t *testing.T) {
 			found[f.Code+" "+f.Server] = f
 		}
 	}
-	if f := found["quorum.reach server 1"]; !strings.Contains(f.Found, "(NOPERM ") || strings.Contains(f.Found, "server 1") ||
-		!strings.Contains(f.Do, "refusal") || !strings.Contains(f.Why, "fewer of the others") {
+	if f := found["quorum.reach server 1"]; !strings.Contains(f.Found, "(NOPERM ") ||
+		strings.Contains(f.Found, "server 1") || !strings.Contains(f.Do, "refusal") ||
+		!strings.Contains(f.Why, "fewer of the others") {
 		t.Errorf("a missing right: %+v", f)
 	}
 	if f := found["redis.eviction server 2"]; !strings.Contains(f.Found, " of 1 bytes") ||

@@ -28,7 +28,7 @@ import (
 const (
 	openLimit     = 15 * time.Second
 	lookLimit     = 8 * time.Second // of commands that only look; nobody's work waits for them
-	openSilence   = 3 * time.Second // until a message says that the store has not answered; connecting to Redis ends after 2 s
+	openSilence   = 3 * time.Second // until a message says that the store is silent; Redis is given up after 2 s
 	openLeast     = 3 * time.Second // of a short -w
 	closeLimit    = 3 * time.Second
 	keeperSilence = 2 * time.Second // until a message says that a keeper has not answered

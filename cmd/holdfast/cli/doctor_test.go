@@ -49,12 +49,13 @@ func TestDoctorText(t *testing.T) {
 func TestDoctorAdvisesServers(t *testing.T) {
 	list := []driver.Finding{
 		{Code: "quorum.reach", Do: "as it was",
-			Found: "it cannot be used: refused by the store: … (NOPERM this user has no permissions to run the 'evalsha' command)"},
+			Found: "it cannot be used: refused by the store: … (NOPERM no permissions to run the 'evalsha' command)"},
 		{Code: "quorum.reach", Do: "as it was", Found: "it cannot be used: store unavailable: connection refused"},
 		{Code: "redis.users", Do: "as it was", Found: "(NOPERM run the 'info' command)"},
 	}
 	(&app{store: "redis+quorum://u:p@h:1,h:2,h:3"}).adviseServers(list)
-	if !strings.Contains(list[0].Do, ": ACL SETUSER u +evalsha ") || list[1].Do != "as it was" || list[2].Do != "as it was" {
+	if !strings.Contains(list[0].Do, ": ACL SETUSER u +evalsha ") || list[1].Do != "as it was" ||
+		list[2].Do != "as it was" {
 		t.Errorf("%+v", list)
 	}
 }
