@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,8 +14,9 @@ import (
 
 func ofThree() *Backend {
 	var servers []Server
+	dial := func(context.Context) (redislock.Conn, error) { return nil, driver.ErrClosed }
 	for _, name := range []string{"h:1", "h:2", "h:3"} {
-		servers = append(servers, Server{Name: name, Dial: func() (redislock.Conn, error) { return nil, driver.ErrClosed }})
+		servers = append(servers, Server{Name: name, Dial: dial})
 	}
 	return New(servers, nil)
 }

@@ -146,7 +146,7 @@ func (m model) run(seed uint64) []string {
 			v.ahead = time.Duration(w.rng.Int64N(int64(modelQuarantine / 2)))
 		}
 		w.servers = append(w.servers, v)
-		b.servers = append(b.servers, &server{Server: Server{Name: fmt.Sprint(i)}})
+		b.servers = append(b.servers, newServer(Server{Name: fmt.Sprint(i)}))
 	}
 	w.rng.Shuffle(m.servers, func(i, j int) { w.servers[i], w.servers[j] = w.servers[j], w.servers[i] })
 	b.agree()

@@ -42,7 +42,7 @@ func TestWaitingAfterPush(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &Backend{quarantine: time.Minute}
 				for range 3 {
-					b.servers = append(b.servers, &server{})
+					b.servers = append(b.servers, newServer(Server{}))
 				}
 				b.agree()
 				s := newSession(b, driver.SessionConfig{ID: "s", TTL: time.Minute})

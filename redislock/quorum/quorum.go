@@ -93,8 +93,8 @@ func New(servers []Server, cfg *Config) *Backend {
 			b.err = fmt.Errorf("%w quorum: each server needs a Dial function and a unique name", driver.ErrInvalid)
 		}
 		names[s.Name] = true
-		one := &server{Server: s, prefix: prefix, quarantine: b.quarantine, set: set}
-		one.life, one.end = context.WithCancel(context.Background())
+		one := newServer(s)
+		one.prefix, one.quarantine, one.set = prefix, b.quarantine, set
 		b.servers = append(b.servers, one)
 	}
 	b.clocks = newClocks(b)

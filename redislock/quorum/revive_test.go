@@ -17,7 +17,7 @@ func simulated(servers int) (*world, *session) {
 	b := &Backend{quarantine: modelQuarantine}
 	for i := range servers {
 		w.servers = append(w.servers, &simServer{w: w})
-		b.servers = append(b.servers, &server{Server: Server{Name: fmt.Sprint(i)}})
+		b.servers = append(b.servers, newServer(Server{Name: fmt.Sprint(i)}))
 	}
 	b.agree()
 	s := newSession(b, driver.SessionConfig{ID: "s", TTL: modelTTL})

@@ -30,6 +30,12 @@ type server struct {
 	err    error     // of that failure
 }
 
+func newServer(s Server) *server {
+	one := &server{Server: s}
+	one.life, one.end = context.WithCancel(context.Background())
+	return one
+}
+
 // dialing is an attempt to connect.
 type dialing struct {
 	done chan struct{}

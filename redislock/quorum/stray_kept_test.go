@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestRepeatedReleaseFindsAnother: servers 0 and 1 have granted "a" with a minimum hold; server 2 is another's. Server 1
-// does the release, and server 0 misses two tries. The second try is told that another has the name. The caller
+// TestRepeatedReleaseFindsAnother: servers 0 and 1 have granted "a" with a minimum hold; server 2 is another's. Server
+// 1 does the release, and server 0 misses two tries. The second try is told that another has the name. The caller
 // cancels, as Lease.cancelLate, and server 0 must still keep the name: server 1 alone is no majority.
 func TestRepeatedReleaseFindsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
