@@ -256,6 +256,7 @@ func TestGivenUpLocksDoNotPileUp(t *testing.T) {
 		}
 		dead.Store(false)
 		time.Sleep(2 * ttl)
+		synctest.Wait() // what the client does at the same time
 		if k := goroutines(); k > 20 {
 			t.Errorf("%d goroutines are left", k)
 		}
