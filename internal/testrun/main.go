@@ -1,12 +1,13 @@
 // Command testrun runs the tests of several modules for the repository's test command. It ends with
 // a summary: failures, the slowest tests, and skipped tests with the reasons.
 //
-//	testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags "FLAGS OF GO TEST"]
+//	testrun [-jobs N] [-more M] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags "FLAGS OF GO TEST"]
 //	        [-json FILE] MODULE...
 //	testrun -deep MINUTES FILE
 //
 // A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so N packages
-// run in parallel, and two while the machine is busy. The longest begin. Packages that match -alone
+// run in parallel, two while the machine is busy, and up to M more while processors are idle. The
+// longest begin. Packages that match -alone
 // run after the others, one at a time: they use all processors. Packages that match -norace are
 // built without the race detector, and with the settings of a release, so that they and the
 // released program share the build cache.
@@ -52,6 +53,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("testrun", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	jobs := f.Int("jobs", 4, "how many packages run in parallel")
+	more := f.Int("more", 0, "how many more run in parallel while processors are idle")
 	alone := f.String("alone", "^$", "packages that run one at a time, as a regular expression")
 	plain := f.String("norace", "^$", "packages that are tested without the race detector, as a regular expression")
 	steps := f.String("steps", "^$", "tests without the race detector (PACKAGE.TEST), as a regular expression")
@@ -65,9 +67,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	single, err := regexp.Compile(*alone)
 	norace, errPlain := regexp.Compile(*plain)
 	stepTests, errSteps := regexp.Compile(*steps)
-	if err = errors.Join(err, errPlain, errSteps); err != nil || f.NArg() == 0 || *jobs < 1 || *minutes < 0 {
+	if err = errors.Join(err, errPlain, errSteps); err != nil || f.NArg() == 0 || *jobs < 1 || *more < 0 || *minutes < 0 {
 		fmt.Fprintln(stderr,
-			"usage: testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags FLAGS] [-json FILE] MODULE...")
+			"usage: testrun [-jobs N] [-more M] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags FLAGS]",
+			"[-json FILE] MODULE...")
 		fmt.Fprintln(stderr, "       testrun -deep MINUTES FILE", err)
 		return 2
 	}
@@ -75,7 +78,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return deep(suites, *minutes, f.Arg(0), stdout)
 	}
 	r := &runner{out: stdout, flags: strings.Fields(*flags), record: io.Discard, began: time.Now(),
-		busy: busy, pause: 2 * time.Second}
+		busy: busy, idle: idle, pause: 2 * time.Second}
 	if *record != "" {
 		w, err := os.Create(*record)
 		if err != nil {
@@ -114,9 +117,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 			timed = append(timed, p)
 		}
 	}
-	r.phase("in parallel", parallel, *jobs, (*runner).once)
-	r.phase("one at a time", last, 1, (*runner).once)
-	r.phase("timed", timed, min(*jobs, 3), (*runner).timed)
+	r.phase("in parallel", parallel, *jobs, *more, (*runner).once)
+	r.phase("one at a time", last, 1, 0, (*runner).once)
+	r.phase("timed", timed, min(*jobs, 3), 0, (*runner).timed)
 	r.again()
 	return r.summary()
 }
@@ -128,8 +131,9 @@ type runner struct {
 	record   io.Writer // of the events
 	programs string    // the folder of test programs for repeated tests
 	began    time.Time
-	busy     func() bool   // the machine is
-	pause    time.Duration // until busy is asked again
+	busy     func() bool              // the machine is
+	idle     func(time.Duration) bool // processors are, for so long
+	pause    time.Duration            // until busy is asked again
 
 	mu      sync.Mutex
 	results []result
@@ -142,19 +146,24 @@ type late struct {
 	result
 }
 
-// phase runs do on the packages, jobs at a time, or two while the machine is busy.
-func (r *runner) phase(name string, packages []pkg, jobs int, do func(*runner, pkg)) {
+// phase runs do on the packages, jobs at a time, two while the machine is busy, and up to so many more
+// while processors are idle.
+func (r *runner) phase(name string, packages []pkg, jobs, more int, do func(*runner, pkg)) {
 	if len(packages) == 0 {
 		return
 	}
 	fmt.Fprintf(r.out, "== %s: %d packages\n", name, len(packages))
 	var taken atomic.Int64
 	var all sync.WaitGroup
-	for i := range min(jobs, len(packages)) {
+	for i := range min(jobs+more, len(packages)) {
 		all.Go(func() {
 			for {
-				for i >= 2 && r.busy() && int(taken.Load()) < len(packages) {
-					time.Sleep(r.pause)
+				for int(taken.Load()) < len(packages) {
+					if i >= 2 && r.busy() {
+						time.Sleep(r.pause)
+					} else if i < jobs || r.idle(r.pause) {
+						break
+					}
 				}
 				n := int(taken.Add(1)) - 1
 				if n >= len(packages) {
@@ -175,6 +184,31 @@ func busy() bool {
 	first, _, _ := strings.Cut(string(text), " ")
 	load, errLoad := strconv.ParseFloat(first, 64)
 	return err == nil && errLoad == nil && load > float64(5*runtime.NumCPU())
+}
+
+// idle measures for so long whether more than a third of the processors' time is unused. Then the
+// packages wait for clocks and servers.
+func idle(d time.Duration) bool {
+	unused, all := processors()
+	time.Sleep(d)
+	unusedNow, allNow := processors()
+	return 3*(unusedNow-unused) > allNow-all
+}
+
+// processors returns the processors' time since the system has started, in its units: what was unused,
+// and all. Systems other than Linux do not say.
+func processors() (unused, all int) {
+	text, err := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(text), "\n")
+	if fields := strings.Fields(line); err == nil && len(fields) > 8 {
+		for i, f := range fields[1:9] { // user, nice, system, idle, waiting for disks, and three more
+			n, _ := strconv.Atoi(f)
+			if all += n; i == 3 || i == 4 {
+				unused += n
+			}
+		}
+	}
+	return unused, all
 }
 
 // once runs the tests of a package that are not timed.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -219,15 +220,27 @@ func TestOnlyTimedIsRepeated(t *testing.T) {
 	}
 }
 
-// All packages run, two at a time while the machine is busy, and as many as asked for when it is not.
+// All packages run, two at a time while the machine is busy, and as many as asked for when it is not, and two more
+// while processors are idle.
 func TestPhase(t *testing.T) {
-	for _, busy := range []bool{true, false} {
+	for _, c := range []struct {
+		busy, idle bool
+		want       int
+	}{{true, true, 2}, {true, false, 2}, {false, false, 4}, {false, true, 6}} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			running, most := 0, 0
 			seen := map[string]int{}
-			r := &runner{out: io.Discard, busy: func() bool { return busy }, pause: time.Second}
-			r.phase("x", []pkg{{path: "a"}, {path: "b"}, {path: "c"}, {path: "d"}, {path: "e"}}, 4, func(_ *runner, p pkg) {
+			idle := func(d time.Duration) bool {
+				time.Sleep(d)
+				return c.idle
+			}
+			r := &runner{out: io.Discard, busy: func() bool { return c.busy }, idle: idle, pause: time.Second}
+			var all []pkg
+			for i := range 9 {
+				all = append(all, pkg{path: fmt.Sprint(i)})
+			}
+			r.phase("x", all, 4, 2, func(_ *runner, p pkg) {
 				mu.Lock()
 				running++
 				most = max(most, running)
@@ -238,12 +251,8 @@ func TestPhase(t *testing.T) {
 				running--
 				mu.Unlock()
 			})
-			want := 4
-			if busy {
-				want = 2
-			}
-			if most != want || len(seen) != 5 || slices.Max(slices.Collect(maps.Values(seen))) != 1 {
-				t.Errorf("busy: %v: %d at a time, %v; want %d, each once", busy, most, seen, want)
+			if most != c.want || len(seen) != len(all) || slices.Max(slices.Collect(maps.Values(seen))) != 1 {
+				t.Errorf("%+v: %d at a time, %v", c, most, seen)
 			}
 		})
 	}
