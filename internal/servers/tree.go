@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -60,12 +61,17 @@ func TreeFrozen(pid int) bool {
 	return true
 }
 
+// ErrNoChild means that a process does not belong to the server.
+var ErrNoChild = errors.New("no process of the server")
+
 // KillChild kills one process that the server has forked. It returns when all that it has forked
 // have ended, as those of PostgreSQL do then.
+//
+// The error is ErrNoChild if pid is not, or no longer, a process of the server.
 func (s *Server) KillChild(pid int) error {
 	all, err := children(s.PID())
 	if err == nil && !slices.Contains(all, pid) {
-		err = fmt.Errorf("process %d does not belong to the server, whose processes are %v", pid, all)
+		err = fmt.Errorf("%w: %d; its processes are %v", ErrNoChild, pid, all)
 	}
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"cmp"
+	"errors"
 	"net"
 	"net/url"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/internal/servers/postgres"
@@ -115,11 +117,22 @@ func (p *PostgresServer) Backends(where string) []int {
 	return pids
 }
 
-// KillBackend kills one process of this server. PostgreSQL then considers its memory damaged: it
-// ends all its other processes, with their clients' connections, and recovers. KillBackend returns
-// when it serves again.
-func (p *PostgresServer) KillBackend(pid int) {
+// KillBackend kills one of the Backends. PostgreSQL then considers its memory damaged: it ends all its
+// other processes, with their clients' connections, and recovers. KillBackend returns when it serves
+// again.
+func (p *PostgresServer) KillBackend(where string) {
 	p.t.Helper()
-	must(p.t, p.run.KillChild(pid))
-	p.await()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := servers.ErrNoChild // also if one has ended meanwhile
+		for _, pid := range p.Backends(where) {
+			if err = p.run.KillChild(pid); !errors.Is(err, servers.ErrNoChild) {
+				break
+			}
+		}
+		if !errors.Is(err, servers.ErrNoChild) || time.Now().After(end) {
+			must(p.t, err)
+			p.await()
+			return
+		}
+	}
 }

@@ -267,7 +267,7 @@ func TestKilledBackend(t *testing.T) {
 		return err == nil && (rec.Waiting == 1 || // or b's lease is over
 			len(rec.Holders) == 1 && rec.Holders[0].Token > lost.Token)
 	})
-	server.KillBackend(server.Backends("query LIKE '%LISTEN%'")[0])
+	server.KillBackend("query LIKE '%LISTEN%'")
 	if ch, err := renewed(a, held); err != nil || ch.State != 0 {
 		t.Errorf("the holder: %+v, %v", ch, err)
 	}

@@ -82,7 +82,7 @@ func TestPostgresKillBackend(t *testing.T) {
 	if got := p.Backends(""); len(got) != 2 || got[1] != pid {
 		t.Errorf("backends %v; want two, the second %d", got, pid)
 	}
-	p.KillBackend(pid)
+	p.KillBackend("query LIKE '%/* mine */'")
 	p.Exec("SELECT 1")
 	if got := p.Backends(""); len(got) != 0 {
 		t.Errorf("backends %v after a crash", got)
