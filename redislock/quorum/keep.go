@@ -66,6 +66,7 @@ func (s *session) keepAt(k *keeping, p *endpoint) {
 		switch {
 		case !again && !undelivered(err):
 			s.keptAt(req.ID, p.index)
+			s.endStray(k.r, p)
 		case s.later(k, p, func() { s.keepAt(k, p) }):
 		case again:
 			s.cancelOne(p, req.Name, req.ID, func(error) {})
@@ -98,15 +99,21 @@ func (s *session) passAgain(k *keeping, p *endpoint, h driver.Hold) {
 			return
 		}
 		s.keptAt(h.ID, p.index)
-		k.r.mu.Lock()
-		vote := &k.r.votes[p.index]
-		stray := vote.stray
-		vote.stray = false
-		k.r.mu.Unlock()
-		if stray { // a question that came after the release has left a place, which would get the lock
-			s.cancelOne(p, h.Name, h.ID, func(error) {})
-		}
+		s.endStray(k.r, p)
 	})
+}
+
+// endStray cancels what a late question may have left at a server that has done the release since. It would get the
+// lock after the minimum hold, for nobody.
+func (s *session) endStray(r *request, p *endpoint) {
+	r.mu.Lock()
+	vote := &r.votes[p.index]
+	stray := vote.stray
+	vote.stray = false
+	r.mu.Unlock()
+	if stray {
+		s.cancelOne(p, r.driver.Name, r.driver.ID, func(error) {})
+	}
 }
 
 // later calls f after a pause, in the background. It returns false after Close, if it is too late, or if too many

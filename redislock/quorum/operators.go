@@ -151,7 +151,7 @@ func (b *Backend) partial(holders [][]driver.Holder, waiters []driver.Holder) (a
 	for _, l := range holders {
 		taken := false
 		for _, h := range l {
-			if waits[h.ID] {
+			if waits[h.ID] || h.Mode == driver.Shared && len(waiters) > 0 && waiters[0].Mode == driver.Shared {
 				continue
 			}
 			taken = true

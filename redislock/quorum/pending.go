@@ -34,10 +34,20 @@ func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
 func (s *session) cancelUntil(p *endpoint, id string, what pendingCancel, done func(error)) {
 	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, what.name, id) }, func(err error) {
 		if undelivered(err) || errors.Is(err, driver.ErrClosed) { // Close sends what is pending
-			s.pend(p, id, what)
+			s.pendAgain(p, id, what)
 		}
 		done(err)
 	})
+}
+
+// pendAgain is pend after a try. The release of the request may have been repeated meanwhile.
+func (s *session) pendAgain(p *endpoint, id string, what pendingCancel) {
+	s.unreleased.mu.Lock() // see missedRelease
+	defer s.unreleased.mu.Unlock()
+	if r, open := s.unreleased.all[id]; open && r.from.After(what.from) {
+		what.from = r.from
+	}
+	s.pend(p, id, what)
 }
 
 // cancelLater cancels a request at one server after a moment, in which an exchange with it has just failed.
@@ -58,7 +68,7 @@ func (s *session) missedRelease(p *endpoint, name, id string) {
 	from := time.Now()
 	s.unreleased.mu.Lock() // also while it is noted: releaseEnds makes it due
 	defer s.unreleased.mu.Unlock()
-	if _, open := s.unreleased.until[id]; open {
+	if _, open := s.unreleased.all[id]; open {
 		from = from.Add(s.ttl / 3)
 	}
 	s.pend(p, id, s.pendingFrom(name, from))
@@ -68,7 +78,7 @@ func (s *session) missedRelease(p *endpoint, name, id string) {
 // repeated; see missedRelease.
 func (s *session) cancelStray(p *endpoint, name, id string) {
 	s.unreleased.mu.Lock()
-	_, open := s.unreleased.until[id]
+	_, open := s.unreleased.all[id]
 	s.unreleased.mu.Unlock()
 	if open {
 		s.missedRelease(p, name, id)
@@ -79,8 +89,14 @@ func (s *session) cancelStray(p *endpoint, name, id string) {
 
 // unreleased are requests whose release has begun, and has not been successful.
 type unreleased struct {
-	mu    sync.Mutex
-	until map[string]time.Time // the requests by ID, and when their grants have expired
+	mu  sync.Mutex
+	all map[string]openRelease // by ID
+}
+
+// openRelease is a release that its caller may repeat.
+type openRelease struct {
+	from  time.Time // when a server that has missed it may cancel the request
+	until time.Time // when the grants have expired
 }
 
 // releaseBegins notes that a request is being released, perhaps again.
@@ -88,19 +104,20 @@ func (s *session) releaseBegins(id string) {
 	s.unreleased.mu.Lock()
 	defer s.unreleased.mu.Unlock()
 	now := time.Now()
-	if s.unreleased.until == nil {
-		s.unreleased.until = map[string]time.Time{}
+	if s.unreleased.all == nil {
+		s.unreleased.all = map[string]openRelease{}
 	}
-	if len(s.unreleased.until) >= mostPending {
-		maps.DeleteFunc(s.unreleased.until, func(_ string, until time.Time) bool { return until.Before(now) })
+	if len(s.unreleased.all) >= mostPending {
+		maps.DeleteFunc(s.unreleased.all, func(_ string, r openRelease) bool { return r.until.Before(now) })
 	}
-	_, again := s.unreleased.until[id]
-	if again || len(s.unreleased.until) < mostPending {
-		s.unreleased.until[id] = now.Add(2 * s.ttl)
+	_, again := s.unreleased.all[id]
+	from := now.Add(s.ttl / 3)
+	if again || len(s.unreleased.all) < mostPending {
+		s.unreleased.all[id] = openRelease{from, now.Add(2 * s.ttl)}
 	}
 	if again { // a server that has not received it so far may receive it now
 		for _, p := range s.endpoints {
-			p.cancelFrom(id, now.Add(s.ttl/3))
+			p.cancelFrom(id, from)
 		}
 	}
 }
@@ -109,7 +126,7 @@ func (s *session) releaseBegins(id string) {
 func (s *session) releaseEnds(id string) {
 	s.unreleased.mu.Lock()
 	defer s.unreleased.mu.Unlock()
-	delete(s.unreleased.until, id)
+	delete(s.unreleased.all, id)
 	for _, p := range s.endpoints {
 		p.cancelFrom(id, time.Time{})
 	}

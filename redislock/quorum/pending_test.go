@@ -20,6 +20,8 @@ type played struct {
 	ask  func(ctx context.Context, n int32, do func() (driver.Reply, uint64, error)) (driver.Reply, uint64, error)
 	pass func(n int32, do func() error) error
 	down func() error
+	// cancel gets only what the server does.
+	cancel func(do func() error) error
 }
 
 func (m *played) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
@@ -40,7 +42,11 @@ func (m *played) Pass(ctx context.Context, h driver.Hold, keep time.Duration, pr
 
 func (m *played) Cancel(ctx context.Context, name, id string) error {
 	m.cancels.Add(1)
-	return m.member.Cancel(ctx, name, id)
+	do := func() error { return m.member.Cancel(ctx, name, id) }
+	if m.cancel == nil {
+		return do()
+	}
+	return m.cancel(do)
 }
 
 func (m *played) Downgrade(ctx context.Context, h driver.Hold) error {
@@ -50,8 +56,8 @@ func (m *played) Downgrade(ctx context.Context, h driver.Hold) error {
 	return m.down()
 }
 
-// openRelease leaves a cancellation at p that is not due: the release of another name is refused, and may be repeated.
-func openRelease(s *session, p *endpoint) {
+// opensRelease leaves a cancellation at p that is not due: the release of another name is refused, and may be repeated.
+func opensRelease(s *session, p *endpoint) {
 	s.releaseBegins("other")
 	s.missedRelease(p, "y", "other")
 }
@@ -66,7 +72,7 @@ func TestDueBesideNotDue(t *testing.T) {
 			order := newRequest(req, 3).order
 			put(s.endpoints[order[2]], down{s.endpoints[order[2]].at()})
 			p := s.endpoints[order[0]]
-			openRelease(s, p)
+			opensRelease(s, p)
 			time.Sleep(since)
 			reply, err := s.Acquire(t.Context(), req)
 			if err != nil || reply.Token == 0 {
@@ -90,7 +96,7 @@ func TestReleaseEndsPending(t *testing.T) {
 		p := s.endpoints[0]
 		m := &played{member: p.at()}
 		put(p, m)
-		openRelease(s, p)
+		opensRelease(s, p)
 		time.Sleep(modelTTL/3 - time.Second)
 		if n := m.cancels.Load(); n > 0 {
 			t.Errorf("%d cancellations before a third of the TTL", n)
@@ -138,4 +144,52 @@ func TestReleaseRefusedForLong(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCancelUnderWayBesideARepeatedRelease: a cancellation is due and under way when the caller comes back to repeat
+// the release. It fails, and is not sent again as long as the caller goes on.
+func TestCancelUnderWayBesideARepeatedRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := three(t)
+		reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		time.Sleep(2 * grace)
+		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		began := time.Now()
+		silent := began.Add(modelTTL/3 + time.Second)
+		refuses := began.Add(modelTTL/3 + 3*time.Second)
+		for _, p := range s.endpoints {
+			m := &played{member: p.at(), pass: func(_ int32, do func() error) error {
+				if time.Now().Before(refuses) {
+					return driver.ErrRefused
+				}
+				return do()
+			}}
+			m.cancel = func(do func() error) error {
+				if time.Now().Before(silent) { // the exchange is under way for a second, and fails
+					time.Sleep(time.Second)
+					return driver.ErrUnavailable
+				}
+				return do()
+			}
+			put(p, m)
+		}
+		if err := s.Release(t.Context(), h, 0); err == nil {
+			t.Fatal("released")
+		}
+		// The caller comes back half a second after a third of the TTL, and then each second.
+		time.Sleep(modelTTL/3 + 500*time.Millisecond)
+		for {
+			err := s.Release(t.Context(), h, 0)
+			if driver.IsOver(err) {
+				t.Fatalf("%v after the first try: %v", time.Since(began), err)
+			}
+			if err == nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }

@@ -62,7 +62,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	}
 	settled := make(chan struct{})
 	var outcome error // when that is closed
-	outcome = s.everywhere(ctx, r, h, proven, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
+	do := func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		known := r != nil
 		if !known { // it is repeated
 			own.Token, known = s.tokenAt(h, p.index)
@@ -74,7 +74,8 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			s.keptAt(h.ID, p.index)
 		}
 		return err
-	}, func(p *endpoint, h driver.Hold) {
+	}
+	outcome = s.everywhere(ctx, r, h, true, proven, do, func(p *endpoint, h driver.Hold) {
 		s.background(func() {
 			<-settled
 			own := k
@@ -121,9 +122,9 @@ func (s *session) holding(h driver.Hold) *request {
 }
 
 // everywhere runs f on the grant h at all servers, under the token that it has at each. From servers
-// that have not granted r it takes r back. proven means that the lease has not expired. missed gets the
-// servers that did not receive f, and the grant there, if the name shall be kept.
-func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool,
+// that have not granted r it takes r back. releases means that f ends the grant; proven, that the lease has not
+// expired. missed gets the servers that did not receive f, and the grant there, if the name shall be kept.
+func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, releases, proven bool,
 	f func(context.Context, *endpoint, member, driver.Hold) error, missed func(*endpoint, driver.Hold)) error {
 	answers := make(chan error, len(s.endpoints))
 	asked, taking := 0, 0
@@ -138,7 +139,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			// A server without the grant may report whether another request holds the lock.
 			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered && !vote.shut &&
 				!vote.uncounted && vote.open == 0
-			if passing = has && r.over; passing {
+			if passing = releases && has; passing {
 				vote.passing = true
 			}
 			without = vote.without()
@@ -318,7 +319,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 		r.mu.Unlock()
 	}
 	// Where the writer is in the queue, it leaves it.
-	return s.everywhere(ctx, r, h, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
+	return s.everywhere(ctx, r, h, false, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		return r.downgraded(p.index, m.Downgrade(ctx, own))
 	}, func(*endpoint, driver.Hold) {})
 }

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,5 +185,64 @@ func TestPlaceBehindAKeptRelease(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			test(t, w, s, m, h, arrive)
 		})
+	})
+}
+
+// TestPlaceBehindAKeptName: server 2 has not granted the request when its release keeps the name, so it is asked to
+// keep it, too. The session's own first question comes there after that, and its place is reported before that is
+// answered. Nobody may be left with the place.
+func TestPlaceBehindAKeptName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := three(t)
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true, MinHold: 2 * time.Second}
+		p := s.endpoints[newRequest(req, 3).order[2]]
+		arrive, answer := make(chan struct{}), make(chan struct{})
+		var begun atomic.Bool // the release
+		m := &played{member: p.at()}
+		m.ask = func(ctx context.Context, n int32, do func() (driver.Reply, uint64, error)) (driver.Reply, uint64, error) {
+			if n == 1 {
+				select {
+				case <-arrive:
+					return do()
+				case <-ctx.Done():
+					return driver.Reply{}, 0, driver.ErrUncertain
+				}
+			}
+			if !begun.Load() { // other questions do not get there
+				return driver.Reply{}, 0, driver.ErrUnavailable
+			}
+			return do()
+		}
+		m.pass = func(n int32, do func() error) error {
+			err := do()
+			if n == 1 {
+				close(arrive)
+				<-answer
+			}
+			return err
+		}
+		put(p, m)
+		reply, err := s.Acquire(t.Context(), req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		time.Sleep(2 * completeAfter)
+		p.slow.Store(0)
+		if _, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		begun.Store(true)
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		<-arrive
+		time.Sleep(30 * time.Millisecond)
+		close(answer)
+		time.Sleep(3 * time.Second)
+		if n := w.has("a"); n > 0 {
+			t.Errorf("%d servers have the grant, for nobody, a second after the minimum hold", n)
+		}
 	})
 }

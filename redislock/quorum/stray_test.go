@@ -146,3 +146,51 @@ func TestAnswersAsTheReleaseBegins(t *testing.T) {
 		t.Errorf("the first release of a grant: %v", err)
 	}
 }
+
+// TestDowngradeBesideRelease: a downgrade has looked up the grant when the release ends the request. It is not taken
+// for the release.
+func TestDowngradeBesideRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := three(t)
+		answer, pass := make(chan struct{}), make(chan struct{})
+		all, h := asksTwice(t, s, time.Hour, func(ctx context.Context, i int, do func() (driver.Reply, uint64, error)) (
+			driver.Reply, uint64, error) {
+			if i != 2 {
+				return driver.Reply{}, 0, driver.ErrUncertain
+			}
+			reply, place, err := do()
+			<-answer
+			return reply, place, err
+		})
+		for _, m := range all {
+			m.down = func() error { return nil }
+		}
+		all[2].pass = func(n int32, do func() error) error {
+			if n == 1 {
+				<-pass
+				return driver.ErrUnavailable
+			}
+			return do()
+		}
+		r := s.holding(h) // Downgrade's first step
+		if err := s.Release(t.Context(), h, 0); err != nil {
+			t.Fatal(err)
+		}
+		close(answer)
+		synctest.Wait()
+		// Downgrade's second step
+		_ = s.everywhere(t.Context(), r, h, false, false, func(ctx context.Context, p *endpoint, m member,
+			own driver.Hold) error {
+			return r.downgraded(p.index, m.Downgrade(ctx, own))
+		}, func(*endpoint, driver.Hold) {})
+		time.Sleep(grace)
+		if n := all[2].cancels.Load(); n > 0 {
+			t.Errorf("%d cancellations before the release was answered", n)
+		}
+		close(pass)
+		time.Sleep(5 * time.Second)
+		if !w.keeps(2, "a") {
+			t.Error("server 2 does not keep the name")
+		}
+	})
+}

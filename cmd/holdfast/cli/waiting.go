@@ -250,7 +250,7 @@ func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting, note *
 		return err
 	}
 	*note = remark{}
-	if len(r.Partial) > 0 {
+	if r.Partial = slices.DeleteFunc(r.Partial, own); len(r.Partial) > 0 {
 		*note = remark{" · the quorum has too few free servers: others have a grant of " + signs.Partial(&r, who, rough),
 			fmt.Sprint(" partial ", len(r.Partial))}
 	}
