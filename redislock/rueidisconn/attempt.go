@@ -44,15 +44,18 @@ func (a *attempt) through(opt *rueidis.ClientOption) {
 	}
 }
 
-// ends makes the client independent of the context.
-func (a *attempt) ends() {
+// ends makes the client independent of the context. It returns false if the context has ended before: the
+// client's connections may be closed.
+func (a *attempt) ends() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
+	whole := true
 	for _, stop := range a.stops {
-		stop()
+		whole = stop() && whole
 	}
 	a.stops = nil
+	return whole
 }
 
 // dialOf returns how a client connects.

@@ -18,6 +18,9 @@ import (
 // a working connection. Exchanges under way get their answers first, and others wait for new
 // connections, so that no answer is lost.
 type connections struct {
+	life context.Context // ends attempts to connect
+	stop context.CancelFunc
+
 	mu     sync.Mutex
 	open   map[*connection]struct{}
 	hung   time.Time     // when they were last closed
@@ -80,7 +83,11 @@ func (l *connection) Close() error {
 func (l *connections) through(opt *rueidis.ClientOption) {
 	dial := dialOf(opt)
 	l.open = map[*connection]struct{}{}
+	l.life, l.stop = context.WithCancel(context.Background())
 	opt.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.life, cancel)()
 		nc, err := dial(ctx, address, d, c)
 		if err != nil {
 			return nil, err

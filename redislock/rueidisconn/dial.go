@@ -96,8 +96,10 @@ func dialWith(ctx context.Context, set settings, dial Dialer) (redislock.Conn, e
 	a := attempt{ctx: ctx}
 	a.through(&opt)
 	client, err := rueidis.NewClient(opt)
-	a.ends()
-	if err != nil && ctx.Err() != nil {
+	if whole := a.ends(); (err != nil || !whole) && ctx.Err() != nil {
+		if err == nil {
+			client.Close()
+		}
 		return nil, fmt.Errorf("%s: %w: %w", where, driver.ErrUnavailable, ctx.Err())
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // the client's own limit

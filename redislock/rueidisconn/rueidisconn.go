@@ -64,6 +64,7 @@ const lastMoment = 300 * time.Millisecond
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		if c.connections != nil {
+			c.connections.stop()
 			// The client waits for a second for each connection to a silent server.
 			defer time.AfterFunc(lastMoment, func() { c.connections.hangUp() }).Stop()
 		}
