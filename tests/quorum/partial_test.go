@@ -16,11 +16,12 @@ func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
 	const ttl = 10 * time.Second
 	g := start(t, 3, time.Minute)
 	ways := g.proxies()
-	waits := open(t, g.backend(ways.addrs()), "c", ttl)
+	b := g.backend(g.addrs()) // whose connections are not cut
+	waits := open(t, b, "c", ttl)
 	last := time.Now()
 	for i, id := range []string{"a", "b"} {
-		b := g.backend(ways.addrs())
-		s := open(t, b, id, ttl)
+		cut := g.backend(ways.addrs())
+		s := open(t, cut, id, ttl)
 		r := try("x", id+"-1")
 		r.MinHold = time.Millisecond // it is asked for at all servers at once
 		h := get(t, s, r)
@@ -33,22 +34,28 @@ func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
 			t.Fatalf("Release: %v", err)
 		}
 		_ = s.Close(within(t))
-		_ = b.Close()
+		_ = cut.Close()
 		ways[i].Heal()
 	}
 	r := try("x", "c-1")
 	r.Wait = true
 	reply, err := waits.Acquire(within(t), r)
+	for passing(err) && time.Since(last) < ttl/2 { // on a busy machine
+		reply, err = waits.Acquire(within(t), r)
+	}
 	if err != nil || reply.Token != 0 {
 		t.Fatalf("Acquire beside two grants: %+v, %v", reply, err)
 	}
-	b := g.backend(g.addrs())
-	rec, err := b.Inspect(within(t), "x")
-	if err != nil {
-		t.Fatal(err)
+	both := func(rec driver.Record) bool { // if all three servers have answered in time
+		p := rec.Partial
+		return len(rec.Holders) == 0 && len(p) == 2 && p[0].ID == "a-1" && p[1].ID == "b-1" && p[0].Left > 0
 	}
-	if p := rec.Partial; len(rec.Holders) > 0 || len(p) != 2 || p[0].ID != "a-1" || p[1].ID != "b-1" || p[0].Left <= 0 {
-		t.Errorf("%+v; want the grants of a and b", rec)
+	rec, err := b.Inspect(within(t), "x")
+	for time.Since(last) < ttl/2 && !(err == nil && both(rec)) {
+		rec, err = b.Inspect(within(t), "x")
+	}
+	if err != nil || !both(rec) {
+		t.Errorf("%+v, %v; want the grants of a and b", rec, err)
 	}
 	for reply.Token == 0 && time.Since(last) < 3*ttl {
 		time.Sleep(50 * time.Millisecond)
@@ -57,7 +64,7 @@ func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
 	if reply.Token == 0 {
 		t.Fatalf("nobody has the lock %v after the last grant; the TTL is %v", time.Since(last), ttl)
 	}
-	if rec, err = b.Inspect(within(t), "x"); err != nil || len(rec.Partial) > 0 || len(rec.Holders) != 1 {
+	if rec, err = b.Inspect(within(t), "x"); err != nil || len(rec.Partial) > 0 {
 		t.Errorf("while c holds it: %+v, %v", rec, err)
 	}
 }
