@@ -84,6 +84,11 @@ var regressions = []Regression{
 		Edits: []Edit{
 			{"cmd/holdfast/child/guard/group_linux.go", ` && threads <= 1`, ` && threads >= 0`},
 		}}, "cmd/holdfast/child/guard", "TestAliveWithoutItsFirstThread"},
+	{Mutant{ID: "run-continues-a-stop",
+		Bug: "a command that stops itself right after its start is continued",
+		Edits: []Edit{
+			{"cmd/holdfast/child/run_unix.go", `ws.Stopped() && l.done()`, `false`},
+		}}, "cmd/holdfast/child", "TestStopsItselfAtOnce"},
 	{Mutant{ID: "run-stop-undone", Bug: "a command that was stopped for long is continued twice, which undoes a stop in between",
 		Edits: []Edit{
 			{"cmd/holdfast/child/suspend_unix.go", `case !inTime || !j.timely:`, `case !inTime && false:`},

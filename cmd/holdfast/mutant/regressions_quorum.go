@@ -180,4 +180,28 @@ var quorumRegressions = []Regression{
 			{"redislock/quorum/release.go", `			s.withdraw(r, p, done)`,
 				"\t\t\ts.withdraw(r, p, done)\n\t\t\ts.cancelOne(p, h.Name, h.ID, func(error) {})"},
 		}}, "redislock/quorum", "TestDowngradedBesideAQuestion"},
+	{Mutant{ID: "quorum-place-of-the-dead",
+		Bug: "a late question leaves a place beside a name that is kept, and later the grant of a request that is over",
+		Edits: []Edit{
+			{"redislock/quorum/keep.go", `if stray {`, `if stray && false {`},
+		}}, "redislock/quorum", "TestPlaceBehindAKeptRelease"},
+	{Mutant{ID: "quorum-late-place-ends-the-minimum",
+		Bug: "the late answer about a place ends the minimum hold of a name whose release is repeated",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `case r.over && r.keeps && s.sparesAt(req.ID, p.index):`, `case false:`},
+		}}, "redislock/quorum", "TestLatePlaceBesideAKeptName"},
+	{Mutant{ID: "quorum-repeat-ends-the-minimum",
+		Bug: "a repeated release that finds another request lets a cancellation end the minimum hold at other servers",
+		Edits: []Edit{
+			{"redislock/quorum/keep.go", `case !own && driver.IsOver(err) && slices.Contains(k.done, true):`, `case false:`},
+		}}, "redislock/quorum", "TestRepeatedReleaseFindsAnother"},
+	{Mutant{ID: "quorum-due-behind-others",
+		Bug: "a cancellation that is due waits behind those of releases that are still repeated",
+		Edits: []Edit{
+			{"redislock/quorum/pending.go", `				pause.Reset()
+			}
+			if some =`,
+				`			}
+			if some =`},
+		}}, "redislock/quorum", "TestReleaseEndsPending"},
 }
