@@ -56,6 +56,17 @@ func (m *played) Downgrade(ctx context.Context, h driver.Hold) error {
 	return m.down()
 }
 
+// holds returns the grant of "a" at all servers.
+func holds(t *testing.T, s *session) driver.Hold {
+	t.Helper()
+	reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
+	if err != nil || reply.Token == 0 {
+		t.Fatal(reply, err)
+	}
+	time.Sleep(2 * grace) // the session also takes the servers that it did not need
+	return driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+}
+
 // opensRelease leaves a cancellation at p that is not due: the release of another name is refused, and may be repeated.
 func opensRelease(s *session, p *endpoint) {
 	s.releaseBegins("other")
@@ -116,12 +127,7 @@ func TestReleaseRefusedForLong(t *testing.T) {
 		t.Run(fmt.Sprint(offset), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, s := three(t)
-				reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
-				if err != nil || reply.Token == 0 {
-					t.Fatal(reply, err)
-				}
-				time.Sleep(2 * grace)
-				h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+				h := holds(t, s)
 				began := time.Now()
 				until := began.Add(modelTTL/2 + offset)
 				for _, p := range s.endpoints {
@@ -151,12 +157,7 @@ func TestReleaseRefusedForLong(t *testing.T) {
 func TestCancelUnderWayBesideARepeatedRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, s := three(t)
-		reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1})
-		if err != nil || reply.Token == 0 {
-			t.Fatal(reply, err)
-		}
-		time.Sleep(2 * grace)
-		h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
+		h := holds(t, s)
 		began := time.Now()
 		silent := began.Add(modelTTL/3 + time.Second)
 		refuses := began.Add(modelTTL/3 + 3*time.Second)

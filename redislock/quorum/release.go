@@ -187,7 +187,7 @@ func (s *session) passed(r *request, p *endpoint, err error) {
 	case !vote.stray:
 	case !undelivered(err): // a release that is repeated finds nothing there
 		s.cancelOne(p, r.driver.Name, r.driver.ID, func(error) {})
-	case r.keeps: // passAgain cancels it
+	case r.keeps: // see endStray
 		return
 	default:
 		s.cancelStray(p, r.driver.Name, r.driver.ID)

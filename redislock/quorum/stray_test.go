@@ -70,32 +70,40 @@ func TestStrayBehindADoneRelease(t *testing.T) {
 	})
 }
 
+// downgradedBeside is asksTwice with a minimum hold of an hour, for a downgrade beside the release. Server 2 answers
+// the first question when answer is closed, and misses the first release when pass is.
+func downgradedBeside(t *testing.T, s *session) (all []*played, h driver.Hold, answer, pass chan struct{}) {
+	answer, pass = make(chan struct{}), make(chan struct{})
+	all, h = asksTwice(t, s, time.Hour, func(_ context.Context, i int, do func() (driver.Reply, uint64, error)) (
+		driver.Reply, uint64, error) {
+		if i != 2 {
+			return driver.Reply{}, 0, driver.ErrUncertain
+		}
+		reply, place, err := do()
+		<-answer
+		return reply, place, err
+	})
+	for _, m := range all {
+		m.down = func() error { return nil }
+	}
+	all[2].pass = func(n int32, do func() error) error {
+		if n == 1 {
+			<-pass
+			return driver.ErrUnavailable
+		}
+		return do()
+	}
+	return all, h, answer, pass
+}
+
 // TestLateDowngradeBesideRelease: the answer to a downgrade that comes during the release is not taken for the
 // release's. Otherwise a late question would cancel the grant before the release, and with it the minimum hold.
 func TestLateDowngradeBesideRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := three(t)
-		answer, down, pass := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		all, h := asksTwice(t, s, time.Hour, func(ctx context.Context, i int, do func() (driver.Reply, uint64, error)) (
-			driver.Reply, uint64, error) {
-			if i != 2 {
-				return driver.Reply{}, 0, driver.ErrUncertain
-			}
-			reply, place, err := do()
-			<-answer
-			return reply, place, err
-		})
-		for _, m := range all {
-			m.down = func() error { return nil }
-		}
+		all, h, answer, pass := downgradedBeside(t, s)
+		down := make(chan struct{})
 		all[2].down = func() error { <-down; return nil }
-		all[2].pass = func(n int32, do func() error) error {
-			if n == 1 {
-				<-pass
-				return driver.ErrUnavailable
-			}
-			return do()
-		}
 		if err := s.Downgrade(t.Context(), h); err != nil {
 			t.Fatal("downgrade:", err)
 		}
@@ -152,26 +160,7 @@ func TestAnswersAsTheReleaseBegins(t *testing.T) {
 func TestDowngradeBesideRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := three(t)
-		answer, pass := make(chan struct{}), make(chan struct{})
-		all, h := asksTwice(t, s, time.Hour, func(ctx context.Context, i int, do func() (driver.Reply, uint64, error)) (
-			driver.Reply, uint64, error) {
-			if i != 2 {
-				return driver.Reply{}, 0, driver.ErrUncertain
-			}
-			reply, place, err := do()
-			<-answer
-			return reply, place, err
-		})
-		for _, m := range all {
-			m.down = func() error { return nil }
-		}
-		all[2].pass = func(n int32, do func() error) error {
-			if n == 1 {
-				<-pass
-				return driver.ErrUnavailable
-			}
-			return do()
-		}
+		all, h, answer, pass := downgradedBeside(t, s)
 		r := s.holding(h) // Downgrade's first step
 		if err := s.Release(t.Context(), h, 0); err != nil {
 			t.Fatal(err)
