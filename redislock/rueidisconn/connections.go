@@ -13,13 +13,16 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// connections are the connections of a client of a single server. If the server turns out to be a
-// replica, they are closed: its address may lead to the new primary now, but the client would keep
-// a working connection. Exchanges under way get their answers first, and others wait for new
-// connections, so that no answer is lost.
+// connections are the connections of a client that Dial has made. The client itself connects without a
+// context, and closes a connection to a silent server only after a second.
+//
+// If a single server turns out to be a replica, they are closed: its address may lead to the new
+// primary now, but the client would keep a working connection. Exchanges under way get their answers
+// first, and others wait for new connections, so that no answer is lost.
 type connections struct {
-	life context.Context // ends attempts to connect
-	stop context.CancelFunc
+	redials bool            // they are those of a single server
+	life    context.Context // ends attempts to connect
+	stop    context.CancelFunc
 
 	mu     sync.Mutex
 	open   map[*connection]struct{}
@@ -34,7 +37,7 @@ const lastAnswers = time.Second
 
 // begin begins an exchange, which end ends.
 func (l *connections) begin(ctx context.Context) error {
-	if l == nil {
+	if l == nil || !l.redials {
 		return nil
 	}
 	l.mu.Lock()
@@ -54,7 +57,7 @@ func (l *connections) begin(ctx context.Context) error {
 }
 
 func (l *connections) end() {
-	if l == nil {
+	if l == nil || !l.redials {
 		return
 	}
 	l.mu.Lock()
@@ -81,7 +84,15 @@ func (l *connection) Close() error {
 
 // through records the connections of opt in l.
 func (l *connections) through(opt *rueidis.ClientOption) {
-	dial := dialOf(opt)
+	dial := opt.DialCtxFn
+	if dial == nil {
+		dial = func(ctx context.Context, address string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+			if c != nil {
+				return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", address)
+			}
+			return d.DialContext(ctx, "tcp", address)
+		}
+	}
 	l.open = map[*connection]struct{}{}
 	l.life, l.stop = context.WithCancel(context.Background())
 	opt.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
@@ -94,8 +105,12 @@ func (l *connections) through(opt *rueidis.ClientOption) {
 		}
 		made := &connection{nc, l}
 		l.mu.Lock()
+		defer l.mu.Unlock()
+		if err := l.life.Err(); err != nil { // cut may have closed the others
+			_ = nc.Close()
+			return nil, unreached("tcp", err)
+		}
 		l.open[made] = struct{}{}
-		l.mu.Unlock()
 		return made, nil
 	}
 }
@@ -115,6 +130,12 @@ func (l *connections) pause() (idle <-chan struct{}, ok bool) {
 		l.idle = nil
 	}
 	return idle, true
+}
+
+// cut closes all connections, for ever.
+func (l *connections) cut() {
+	l.stop()
+	l.hangUp()
 }
 
 // hangUp closes all connections, and returns their number.
@@ -140,7 +161,7 @@ func (l *connections) resume() {
 // redial drops the connections to a server that has become a replica. The caller's own exchange is
 // under way.
 func (c *conn) redial() {
-	if c.connections == nil {
+	if c.connections == nil || !c.connections.redials {
 		return
 	}
 	idle, ok := c.connections.pause()

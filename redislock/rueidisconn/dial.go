@@ -86,17 +86,13 @@ func dialWith(ctx context.Context, set settings, dial Dialer) (redislock.Conn, e
 		}
 		opt.DialCtxFn = via(dial, network)
 	}
-	var l *connections
-	if opt.ForceSingleClient && opt.Sentinel.MasterSet == "" {
-		l = new(connections)
-		l.through(&opt)
-	}
+	l := &connections{redials: opt.ForceSingleClient && opt.Sentinel.MasterSet == ""}
+	l.through(&opt)
 	where := "redis " + strings.Join(opt.InitAddress, ",")
 	start := time.Now()
-	a := attempt{ctx: ctx}
-	a.through(&opt)
+	goesOn := context.AfterFunc(ctx, l.cut)
 	client, err := rueidis.NewClient(opt)
-	if whole := a.ends(); (err != nil || !whole) && ctx.Err() != nil {
+	if !goesOn() { // ctx has ended
 		if err == nil {
 			client.Close()
 		}

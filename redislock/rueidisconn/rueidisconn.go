@@ -50,7 +50,7 @@ type conn struct {
 	end         context.CancelFunc
 	loops       listening.Loops // the subscriptions
 	doubt       listening.Doubt
-	connections *connections  // of a single server, opened by Dial
+	connections *connections  // opened by Dial; else nil
 	waits       atomic.Bool   // RunWait was called
 	pool        chan struct{} // a value for each connection of RunWait; nil: no limit
 	ioTimeout   time.Duration // for an answer
@@ -65,8 +65,7 @@ func (c *conn) Close() error {
 	c.once.Do(func() {
 		if c.connections != nil {
 			c.connections.stop()
-			// The client waits for a second for each connection to a silent server.
-			defer time.AfterFunc(lastMoment, func() { c.connections.hangUp() }).Stop()
+			defer time.AfterFunc(lastMoment, c.connections.cut).Stop()
 		}
 		c.loops.Close(c.end)
 		if c.owned {
