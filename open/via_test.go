@@ -173,7 +173,7 @@ func TestViaRedisTLS(t *testing.T) {
 
 func TestViaSentinel(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		s := testenv.RedisSentinel(t, testenv.SentinelSetup{TLS: secure, Down: time.Minute})
+		s := testenv.RedisSentinel(t, testenv.SentinelSetup{TLS: secure})
 		var servers []string
 		for _, r := range s.Servers {
 			servers = append(servers, r.Addr)

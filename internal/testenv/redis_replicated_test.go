@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A server that stands still for less than these must not be replaced: these tests name the first
-// primary.
-const sentinelPatience, clusterPatience = 5 * time.Second, 3 * time.Second
+// A server of a Cluster that stands still for less than this must not be replaced: these tests name
+// the first primary.
+const clusterPatience = 3 * time.Second
 
 func TestRedisSentinel(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	s := RedisSentinel(t, SentinelSetup{Down: sentinelPatience})
+	s := RedisSentinel(t, SentinelSetup{})
 	t.Logf("started in %v", time.Since(start))
 	old := s.Primary()
 	if old != 0 {
@@ -71,7 +71,7 @@ func TestRedisCluster(t *testing.T) {
 // A primary that is cut off still serves its clients, and follows the next one when it is joined.
 func TestRedisSentinelSplit(t *testing.T) {
 	t.Parallel()
-	s := RedisSentinel(t, SentinelSetup{Links: true, Down: sentinelPatience})
+	s := RedisSentinel(t, SentinelSetup{Links: true})
 	old := s.Primary()
 	s.Split(old)
 	now := s.Promoted(old)
@@ -121,7 +121,7 @@ func TestRedisReplicatedTLS(t *testing.T) {
 	if got := RedisCluster(t, ClusterSetup{TLS: true}).Servers[0].Do("PING"); got != "+PONG" {
 		t.Error(got)
 	}
-	if s := RedisSentinel(t, SentinelSetup{TLS: true, Down: sentinelPatience}); s.Primary() != 0 {
+	if s := RedisSentinel(t, SentinelSetup{TLS: true}); s.Primary() != 0 {
 		t.Error("no primary")
 	}
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // SentinelSetup says what RedisSentinel starts. The zero value is a primary, two replicas and three
-// sentinels. A server counts as down when it has been silent for 600 ms.
+// sentinels. While [RedisSentinelServers.Promoted] waits, a server counts as down when it has been
+// silent for 600 ms, and at other times after a minute: a busy machine shall cause no failover.
 type SentinelSetup struct {
-	Users         []string      // rules of users at the servers, as for RedisACL
-	SentinelUsers []string      // rules of users at the sentinels
-	Identity      string        // "user:password" of the sentinels, at servers and sentinels; "": the default user
-	TLS           bool          // all connections use TLS
-	Args          []string      // of the servers
-	Down          time.Duration // for how long a server must be silent to be down; 0: 600 ms
-	Links         bool          // servers and clients connect through proxies: see Split
+	Users         []string // rules of users at the servers, as for RedisACL
+	SentinelUsers []string // rules of users at the sentinels
+	Identity      string   // "user:password" of the sentinels, at servers and sentinels; "": the default user
+	TLS           bool     // all connections use TLS
+	Args          []string // of the servers
+	Links         bool     // servers and clients connect through proxies: see Split
 }
 
 // RedisSentinelServers are a primary, its replicas, and the sentinels that watch them.
@@ -91,8 +91,7 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 		lines := append([]string{
 			fmt.Sprintf("sentinel myid %040d", i+1),
 			"sentinel monitor " + s.Master + " " + spaced(known[0]) + " 2",
-			fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.Master,
-				max(setup.Down, 600*time.Millisecond).Milliseconds()),
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.Master, time.Minute.Milliseconds()),
 			"sentinel failover-timeout " + s.Master + " 3000",
 			"sentinel parallel-syncs " + s.Master + " 2",
 		}, tlsLines(tls)...)
@@ -211,11 +210,22 @@ func (s *RedisSentinelServers) Join() { s.links.join() }
 // index.
 func (s *RedisSentinelServers) Promoted(old int) int {
 	s.t.Helper()
+	s.setDown(600 * time.Millisecond)
+	defer s.setDown(time.Minute)
 	now := old
 	eventually(s.t, "another server is promoted", func() bool {
 		return s.leads(&now) && now != old
 	})
 	return now
+}
+
+// setDown sets for how long a server must be silent to be down.
+func (s *RedisSentinelServers) setDown(silent time.Duration) {
+	for _, r := range s.Sentinels {
+		if !r.run.Ended() {
+			r.Do(fmt.Sprintf("SENTINEL SET %s down-after-milliseconds %d", s.Master, silent.Milliseconds()))
+		}
+	}
 }
 
 func (s *RedisSentinelServers) leads(now *int) bool {

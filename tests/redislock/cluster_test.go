@@ -66,7 +66,7 @@ func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
 		Users: []string{sentinelRule + tracks}, SentinelUsers: []string{watcherRule},
-		Args: []string{"--appendonly", "yes"}, Down: time.Minute, // a restart is no failover here
+		Args: []string{"--appendonly", "yes"},
 	})
 	restart := func(testing.TB) { s.Servers[0].Restart(true) }
 	primary := func(string) *testenv.RedisServer { return s.Servers[0] }

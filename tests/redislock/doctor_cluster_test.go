@@ -128,7 +128,7 @@ func everywhere(t testing.TB, servers ...*testenv.RedisServer) func(commands ...
 func TestDoctorSentinel(t *testing.T) {
 	t.Parallel()
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule + " +info +config|get " + askUsers},
-		SentinelUsers: []string{watcherRule + " " + askUsers}, Args: good, Down: time.Minute})
+		SentinelUsers: []string{watcherRule + " " + askUsers}, Args: good})
 	direct := testenv.Proxies(t, nil)
 	dialed := func(t testing.TB, s *testenv.RedisSentinelServers, _ *testenv.TCPProxies) redislock.Conn {
 		return dialURL(t, s.URL("holdfast:secret")+"?sentineluser=watcher&sentinelpassword=watch")

@@ -242,7 +242,7 @@ func TestOldCluster(t *testing.T) {
 func TestSeveralTransports(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, TLS: true})
-	s := testenv.RedisSentinel(t, testenv.SentinelSetup{TLS: true, Down: time.Minute})
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{TLS: true})
 	for _, url := range []string{c.URL(""), s.URL("")} {
 		exercise(t, url)
 		bare, _, _ := strings.Cut(url, "?")
@@ -275,7 +275,7 @@ func TestSeveralRefused(t *testing.T) {
 	const canary = "c4n4ry"
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule}})
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
-		Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule}, Down: time.Minute,
+		Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule},
 	})
 	single := testenv.Redis(t)
 	watched := s.URL("holdfast:secret")

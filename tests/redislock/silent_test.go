@@ -283,7 +283,7 @@ func patientGoRedis(obedient bool) func(testing.TB, string) redislock.Conn {
 func silentSentinel(dial func(testing.TB, *testenv.RedisSentinelServers, *testenv.TCPProxies) redislock.Conn) func(
 	*testing.T) *silentServers {
 	return func(t *testing.T) *silentServers {
-		s := testenv.RedisSentinel(t, testenv.SentinelSetup{Down: time.Minute})
+		s := testenv.RedisSentinel(t, testenv.SentinelSetup{})
 		links := testenv.Proxies(t, s.Addrs())
 		return &silentServers{slices.Concat(s.Servers, s.Sentinels), links,
 			func(t testing.TB) redislock.Conn { return dial(t, s, links) }}
