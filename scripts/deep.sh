@@ -1,7 +1,8 @@
 #!/bin/sh
-# deep.sh [MINUTES]: runs the long suites for about MINUTES (60 by default): torture, reliability,
-# mutants, models at larger sizes, soak, fuzz, and every test at its full size. The most valuable
-# suites come first. It prints a table, and adds it to docs/reliability.md.
+# deep.sh [MINUTES [SUITE...]]: runs the long suites, or those that are named, for about MINUTES (60
+# by default): torture, reliability, mutants, models at larger sizes, soak, fuzz, and every test at
+# its full size. The most valuable suites come first. It prints a table, and adds it to
+# docs/reliability.md.
 set -eu
 cd "$(dirname "$0")/.."
 # The race detector leaves out SQLite, which is C translated to Go: with it SQLite takes eight times
@@ -10,5 +11,6 @@ cd "$(dirname "$0")/.."
 # such code for all packages, and the detector would miss what goes through it.
 export GOFLAGS="${GOFLAGS:-} -buildvcs=false -gcflags=modernc.org/sqlite/lib=-race=false"
 minutes="${1:-60}"
+[ $# -eq 0 ] || shift
 . scripts/install.sh
-go run ./internal/testrun -deep "$minutes" docs/reliability.md
+go run ./internal/testrun -deep "$minutes" docs/reliability.md "$@"

@@ -66,18 +66,44 @@ var suites = []suite{
 		"cmd/holdfast"}, share: 2},
 }
 
+// chosen returns the suites with the names, or all if there are none.
+func chosen(all []suite, names []string) (some []suite, err error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	known := []string{}
+	for _, s := range all {
+		known = append(known, s.name)
+		if slices.Contains(names, s.name) {
+			some = append(some, s)
+		}
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, fmt.Errorf("%q is no suite; want some of: %s", n, strings.Join(known, ", "))
+		}
+	}
+	return some, nil
+}
+
 // step is a suite with its time.
 type step struct {
 	suite
 	time time.Duration
 }
 
-// plan divides the time: at most two thirds go to suites that run once.
+// plan divides the time: at most two thirds go to suites that run once, unless all do.
 func plan(all []suite, total time.Duration) (steps []step) {
 	left, shares := total, 0
 	for _, s := range all {
 		shares += s.share
-		if s.share == 0 && left-s.takes >= total/3 {
+	}
+	least := total / 3
+	if shares == 0 {
+		least = 0
+	}
+	for _, s := range all {
+		if s.share == 0 && left-s.takes >= least {
 			left -= s.takes
 			steps = append(steps, step{s, s.takes})
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,28 @@ func TestPlan(t *testing.T) {
 		if s := strings.Join(got, ", "); s != want {
 			t.Errorf("%v: %s; want %s", total, s, want)
 		}
+	}
+}
+
+// Suites that run once may take all of the time if no other is wanted.
+func TestChosen(t *testing.T) {
+	all := []suite{{name: "first", takes: time.Minute}, {name: "a second one", takes: time.Hour},
+		{name: "third", share: 1}}
+	some, err := chosen(all, []string{"a second one", "first"})
+	if steps := plan(some, 61*time.Minute); err != nil || len(steps) != 2 || steps[0].name != "first" {
+		t.Errorf("%v, %v; want both", steps, err)
+	}
+	if some, err := chosen(all, nil); err != nil || len(some) != len(all) {
+		t.Errorf("without names: %v, %v; want all", some, err)
+	}
+	const want = `"fourth" is no suite; want some of: first, a second one, third`
+	if _, err := chosen(all, []string{"third", "fourth"}); err == nil || err.Error() != want {
+		t.Errorf("an unknown name: %v; want %s", err, want)
+	}
+	var said strings.Builder
+	if code := run([]string{"-deep", "1", "runs.md", "fourth"}, io.Discard, &said); code != 2 ||
+		!strings.Contains(said.String(), `"fourth" is no suite`) {
+		t.Errorf("testrun: exit code %d, %s", code, &said)
 	}
 }
 

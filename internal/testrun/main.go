@@ -3,7 +3,7 @@
 //
 //	testrun [-jobs N] [-more M] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags "FLAGS OF GO TEST"]
 //	        [-json FILE] MODULE...
-//	testrun -deep MINUTES FILE
+//	testrun -deep MINUTES FILE [SUITE...]
 //
 // A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so N packages
 // run in parallel, two while the machine is busy, and up to M more while processors are idle. The
@@ -18,8 +18,8 @@
 // renewal, the return of a call). A busy machine can fail them although the code is right. Only
 // these tests may be repeated, twice, one package at a time after all others. The summary says so.
 //
-// With -deep it runs the long suites instead, for about so many minutes, as scripts/deep.sh does,
-// and adds a table of the results to FILE.
+// With -deep it runs the long suites instead, or those that are named, for about so many minutes, as
+// scripts/deep.sh does, and adds a table of the results to FILE.
 package main
 
 import (
@@ -71,11 +71,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr,
 			"usage: testrun [-jobs N] [-more M] [-alone REGEXP] [-norace REGEXP] [-steps REGEXP] [-flags FLAGS]",
 			"[-json FILE] MODULE...")
-		fmt.Fprintln(stderr, "       testrun -deep MINUTES FILE", err)
+		fmt.Fprintln(stderr, "       testrun -deep MINUTES FILE [SUITE...]", err)
 		return 2
 	}
 	if *minutes > 0 {
-		return deep(suites, *minutes, f.Arg(0), stdout)
+		some, err := chosen(suites, f.Args()[1:])
+		if err != nil {
+			fmt.Fprintln(stderr, err)
+			return 2
+		}
+		return deep(some, *minutes, f.Arg(0), stdout)
 	}
 	r := &runner{out: stdout, flags: strings.Fields(*flags), record: io.Discard, began: time.Now(),
 		busy: busy, idle: idle, pause: 2 * time.Second}
