@@ -52,5 +52,15 @@ func TestErrorNamesTheLastKnownHolder(t *testing.T) {
 		if got := (&holdfast.Error{Op: "lock", Name: "a", Holder: kept, Err: context.Canceled}).Error(); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
+		h.Partial = true
+		for want, err := range map[string]error{
+			`holdfast: lock "a": held by another: at too few servers of the quorum: sleep (h:7) for 0s`: holdfast.ErrHeld,
+			`holdfast: lock "a": context canceled; at too few servers of the quorum: sleep (h:7) for 0s`: context.
+				Canceled,
+		} {
+			if got := (&holdfast.Error{Op: "lock", Name: "a", Holder: h, Err: err}).Error(); got != want {
+				t.Errorf("%s\nwant %s", got, want)
+			}
+		}
 	})
 }

@@ -29,6 +29,11 @@ type Holder struct {
 	Left    time.Duration // until it expires unless renewed; 0 if another program's is not known
 	Kept    bool          // released, but the name is kept for a minimum hold
 
+	// Partial: of the servers of a quorum that have answered, less than a majority names this grant. It is
+	// still being made; or its client has ended while a server was away, and the server's grant ends with
+	// its lease; or servers that have it are away.
+	Partial bool
+
 	// Undated says that another program made the grant, and that the store does not know when. Since is
 	// then the time of the reading.
 	Undated bool
@@ -59,6 +64,9 @@ type Holder struct {
 // String returns one line for people: deploy.sh (ci@runner-7:4211) "release 12" for 12s.
 func (h *Holder) String() string {
 	var b strings.Builder
+	if h.Partial {
+		b.WriteString("at too few servers of the quorum: ")
+	}
 	if h.Kept {
 		fmt.Fprintf(&b, "kept for another %v after ", round(h.Left))
 	}
@@ -123,8 +131,7 @@ type Record struct {
 	Waiting  int      // length of the queue
 
 	// Partial is why nobody gets a name that has no holder: requests that have servers of a quorum,
-	// but too few of them, leave too few to others. Such a request is still being granted; or its
-	// client has ended while the server was away, and the server's grant ends with its lease.
+	// but too few of them ([Holder.Partial]), leave too few to others. The name is in use then.
 	Partial []Holder
 
 	// Damaged says what is wrong with the store's record of the name, if it cannot be read; all
@@ -245,7 +252,7 @@ func (c *Client) holder(h *driver.Holder) *Holder {
 		Command: i.Command, Local: i.Local, Tokens: asked.Granted(h.Token, c.backend.Kinds()), Lease: millis(i.LeaseMS),
 		MaxHold: millis(i.HoldMS), Sticky: millis(i.StickyMS),
 		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
-		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
+		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept, Partial: h.Partial,
 		Undated: h.Age == 0 && i.Host == "" && i.PID == 0,
 	}
 }

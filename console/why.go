@@ -28,7 +28,7 @@ func (s *snapshot) why(r *holdfast.Record) (text string, bad bool) {
 		return signs.Permits(r, r.Limit-used(r)), r.Waiters[0].Permits > r.Limit
 	case r.Kind == "semaphore" && used(r) < r.Limit:
 		return fmt.Sprintf("%d of %d permits are free. Nobody waits.", r.Limit-used(r), r.Limit), false
-	case len(r.Holders) == 0 && r.Waiting > 0:
+	case len(r.Holders) == 0 && r.Waiting+len(r.Partial) > 0:
 		return signs.Unheld(r, who, short), false
 	case len(r.Holders) == 0:
 		return "Nobody has it.", false

@@ -351,6 +351,11 @@ type Holder struct {
 	Left  time.Duration // until lease, kept time or place expires; 0: unknown
 	Kept  bool          // released, but the name is kept for a minimum hold
 	Info  string        // an encoded Info
+
+	// Partial: of the servers of a quorum that have answered, less than a majority names this grant. It is
+	// still being made; or its client has ended while a server was away, and the server's grant ends with
+	// its lease; or servers that have it are away.
+	Partial bool
 }
 
 // MaxWaiters is how many waiters a Record lists; Record.Waiting counts them all.
@@ -369,8 +374,7 @@ type Record struct {
 	Waiting int      // length of the queue
 
 	// Partial is why nobody gets a name without holder: requests that have servers of a quorum, and
-	// too few of them, leave too few to others. Such a request is still being granted; or its client
-	// has ended while the server was away, and the server's grant ends with its lease.
+	// too few of them ([Holder.Partial]), leave too few to others. The name is in use then.
 	Partial []Holder
 
 	// Damaged says in a few words what is wrong with the record, if it cannot be read; all other

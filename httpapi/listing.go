@@ -21,6 +21,7 @@ type holderOut struct {
 	Permits int               `json:"permits,omitempty"`
 	Token   string            `json:"token,omitempty"`
 	Kept    bool              `json:"kept,omitempty"`
+	Partial bool              `json:"partial,omitempty"` // at too few servers of a quorum
 	AgeMS   int64             `json:"age_ms"`
 	LeftMS  int64             `json:"left_ms"`
 }
@@ -44,7 +45,8 @@ func holders(list []holdfast.Holder) []holderOut {
 	for i := range list {
 		h := &list[i]
 		x := holderOut{Host: h.Host, PID: h.PID, User: h.User, Program: h.Program, Note: h.Note, Labels: h.Labels,
-			Mode: modeExclusive, Kept: h.Kept, AgeMS: time.Since(h.Since).Milliseconds(), LeftMS: h.Left.Milliseconds()}
+			Mode: modeExclusive, Kept: h.Kept, Partial: h.Partial,
+			AgeMS: time.Since(h.Since).Milliseconds(), LeftMS: h.Left.Milliseconds()}
 		if h.Shared {
 			x.Mode = modeShared
 		}

@@ -55,14 +55,15 @@ func NotRenewed(h *holdfast.Holder, rough, exact func(time.Duration) string) str
 	return fmt.Sprintf("not renewed for %s of a lease of %s", rough(ago), exact(h.Lease))
 }
 
-// Unheld says what a name waits for that has waiters and no holder. who describes a request, rough a
+// Unheld says why a name without a holder has waiters, or is in use. who describes a request, rough a
 // time that was measured.
 func Unheld(r *holdfast.Record, who func(*holdfast.Holder) string, rough func(time.Duration) string) string {
 	if len(r.Partial) == 0 {
 		return "Nobody holds it; the first waiter gets it when it asks next."
 	}
-	return "Nobody holds it, and the quorum has too few free servers for the first waiter. Others have a grant of " +
-		Partial(r, who, rough) + ". Such a grant stays behind when its program ends while the server is away."
+	return "Too few servers of the quorum are free, and no majority of them names one holder. Others have a grant of " +
+		Partial(r, who, rough) + ". Such a grant stays behind when its program ends while the server is away. It ends " +
+		"with its lease; break cannot end it."
 }
 
 // Partial names the requests that have too few servers of a quorum to hold a name, and says for how long.

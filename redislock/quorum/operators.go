@@ -136,7 +136,7 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 	if slices.Sort(waiting); len(waiting) >= b.need() && out.Waiting == driver.MaxWaiters {
 		out.Waiting = max(out.Waiting, waiting[len(waiting)-b.need()])
 	}
-	if len(out.Holders)+out.Waiting > 0 {
+	if len(out.Holders)+out.Waiting+len(out.Partial) > 0 {
 		out.Kind = driver.Lock
 	}
 	return out
@@ -154,7 +154,7 @@ func (b *Backend) partial(holders [][]driver.Holder, waiters []driver.Holder) (a
 			if waits[h.ID] || h.Mode == driver.Shared && len(waiters) > 0 && waiters[0].Mode == driver.Shared {
 				continue
 			}
-			taken = true
+			taken, h.Partial = true, true
 			if i, known := at[h.ID]; !known {
 				at[h.ID], all = len(all), append(all, h)
 			} else if h.Left > all[i].Left {

@@ -335,7 +335,11 @@ func (r *request) notYet() driver.Reply {
 	if n := r.need - got; n > 0 && len(times) > 0 {
 		reply.Retry = times[min(n, len(times))-1]
 	}
-	reply.Holder, _ = r.inTheWay()
+	if h, servers := r.inTheWay(); h != nil {
+		named := *h
+		named.Partial = servers < r.need
+		reply.Holder = &named
+	}
 	if r.driver.Wait {
 		reply.Wake = r.wake
 	}

@@ -48,7 +48,8 @@ func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
 	}
 	both := func(rec driver.Record) bool { // if all three servers have answered in time
 		p := rec.Partial
-		return len(rec.Holders) == 0 && len(p) == 2 && p[0].ID == "a-1" && p[1].ID == "b-1" && p[0].Left > 0
+		return rec.Kind == driver.Lock && len(rec.Holders) == 0 && len(p) == 2 && p[0].ID == "a-1" && p[1].ID == "b-1" &&
+			p[0].Left > 0 && p[0].Partial && p[1].Partial
 	}
 	rec, err := b.Inspect(within(t), "x")
 	for time.Since(last) < ttl/2 && !(err == nil && both(rec)) {
@@ -56,6 +57,21 @@ func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
 	}
 	if err != nil || !both(rec) {
 		t.Errorf("%+v, %v; want the grants of a and b", rec, err)
+	}
+	if time.Since(last) < ttl/2 {
+		if err := waits.Cancel(within(t), "x", "c-1"); err != nil {
+			t.Error(err)
+		}
+		list, err := b.List(within(t), "", "", 10)
+		if err != nil || len(list) != 1 || !both(list[0]) {
+			t.Errorf("without a waiter: %+v, %v; want the grants of a and b", list, err)
+		}
+		refused, err := waits.Acquire(within(t), try("x", "d-1"))
+		if err != nil || refused.Token != 0 || refused.Holder == nil || !refused.Holder.Partial {
+			t.Errorf("Acquire without waiting: %+v, %v; want a holder at too few servers", refused.Holder, err)
+		}
+		r.ID = "c-2"
+		reply, _ = waits.Acquire(within(t), r)
 	}
 	for reply.Token == 0 && time.Since(last) < 3*ttl {
 		time.Sleep(50 * time.Millisecond)

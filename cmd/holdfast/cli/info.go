@@ -24,8 +24,8 @@ every third of its lease. It is not known (-) in ZooKeeper, for other programs, 
 With Redis, info also looks whether another program uses the same name as a key, such as one that
 locks with SET NX: the two do not exclude each other.
 
-Exit codes of -q, for scripts: 0 if somebody holds the name, or if it is kept, or if it is a latch
-that is not open; 1 if not. Other codes are as for every command.`
+Exit codes of -q, for scripts: 0 if somebody holds the name, or if it is kept, or if too few servers
+of a quorum are free, or if it is a latch that is not open; 1 if not. Other codes are as for every command.`
 
 // infoOptions are the flags of info.
 type infoOptions struct {
@@ -63,7 +63,7 @@ func (a *app) info(name string, o *infoOptions) error {
 		}
 		r.Name = name // a store may leave it out if the name is not in use
 		if o.quiet {
-			if len(r.Holders) == 0 && r.Count == 0 {
+			if len(r.Holders)+len(r.Partial) == 0 && r.Count == 0 {
 				return &failure{code: exitFree}
 			}
 			return nil
@@ -136,7 +136,11 @@ func (a *app) describe(r *holdfast.Record, acts []string, wide bool, long time.D
 	for _, part := range []struct {
 		title, since, left string
 		list               []holdfast.Holder
-	}{{"HOLDER", "HELD", "LEASE", r.Holders}, {"WAITER", "WAITS", "PLACE", r.Waiters}} {
+	}{
+		{"HOLDER", "HELD", "LEASE", r.Holders},
+		{"AT TOO FEW SERVERS", "HELD", "LEASE", r.Partial},
+		{"WAITER", "WAITS", "PLACE", r.Waiters},
+	} {
 		if len(part.list) == 0 {
 			continue
 		}

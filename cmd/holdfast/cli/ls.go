@@ -35,7 +35,7 @@ the first waiter has waited.
 
 --stale shows only names that need somebody who looks, with the reason: a holder or a waiter that has
 not renewed for half of its lease, a name that has been held or waited for longer than --long while
-somebody waits, and a damaged record. "holdfast info NAME" says more.
+somebody waits, a grant that blocks a name at too few servers of a quorum, and a damaged record. "holdfast info NAME" says more.
 
 LEASE is how long the store keeps the grant if the holder renews it no more. A holder that lives
 renews every third of its TTL, so a lease that runs out shows one that is gone or cut off.`
@@ -255,13 +255,16 @@ func (o *lsOptions) rows(all []holdfast.Record) [][]string {
 // row returns a record in one line, with the first holder only.
 func row(r *holdfast.Record, wide bool) []string {
 	holder, program, held, left, note, labels := "-", "-", "-", "-", "-", "-"
-	if len(r.Holders) > 0 {
-		h := &r.Holders[0]
+	if all := slices.Concat(r.Holders, r.Partial); len(all) > 0 { // a record has either
+		h := &all[0]
 		holder, held, left = who(h), heldFor(h), leaseLeft(h)
-		if h.Kept {
+		switch {
+		case h.Partial:
+			holder = "(in part) " + holder
+		case h.Kept:
 			holder = "(kept) " + holder
 		}
-		if n := len(r.Holders) - 1; n > 0 {
+		if n := len(all) - 1; n > 0 {
 			holder += fmt.Sprintf(" +%d", n)
 		}
 		program, note, labels = orDash(show(h.Program), h.Program), orDash(show(h.Note), h.Note), orDash(joined(h.Labels),

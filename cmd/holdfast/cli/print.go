@@ -95,9 +95,12 @@ func heldFor(h *holdfast.Holder) string {
 // describe describes a holder in one line, which follows the name of the lock.
 func describe(h *holdfast.Holder) string {
 	var b strings.Builder
-	if h.Kept {
+	switch {
+	case h.Partial:
+		b.WriteString("not free at enough servers of the quorum: a grant of " + who(h))
+	case h.Kept:
 		fmt.Fprintf(&b, "kept for another %s (a minimum hold), and held by nobody: taken by %s", rough(h.Left), who(h))
-	} else {
+	default:
 		how := "held"
 		if h.Shared {
 			how = "shared"
@@ -107,9 +110,12 @@ func describe(h *holdfast.Holder) string {
 	if h.Program != "" {
 		b.WriteString(" " + quote(h.Program))
 	}
-	if h.Kept {
+	switch {
+	case h.Kept && h.Partial:
+		fmt.Fprintf(&b, " keeps others for another %s (a minimum hold)", rough(h.Left))
+	case h.Kept:
 		fmt.Fprintf(&b, " %s ago", rough(time.Since(h.Since)))
-	} else {
+	default:
 		if !h.Undated {
 			fmt.Fprintf(&b, " for %s", rough(time.Since(h.Since)))
 		}
@@ -203,6 +209,7 @@ type holderJSON struct {
 	Shared  bool              `json:"shared,omitempty"`
 	Permits int               `json:"permits"`
 	Kept    bool              `json:"kept,omitempty"`
+	Partial bool              `json:"partial,omitempty"`
 	Since   time.Time         `json:"since,omitzero"` // absent: not known
 	LeftMS  int64             `json:"left_ms"`
 	LeaseMS int64             `json:"lease_ms,omitempty"` // after a renewal
@@ -242,7 +249,7 @@ func holdersJSON(list []holdfast.Holder) []holderJSON {
 	for _, h := range list {
 		j := holderJSON{
 			ID: h.ID, User: h.User, Host: h.Host, PID: h.PID, Program: h.Program, Note: h.Note, Labels: h.Labels,
-			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Since: h.Since.UTC().Round(time.Millisecond),
+			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Partial: h.Partial, Since: h.Since.UTC().Round(time.Millisecond),
 			LeftMS: h.Left.Milliseconds(), LeaseMS: h.Lease.Milliseconds(),
 			HoldMS: h.MaxHold.Milliseconds(), StickMS: h.Sticky.Milliseconds(), Command: h.Command, Local: h.Local,
 		}

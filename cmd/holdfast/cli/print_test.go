@@ -41,6 +41,22 @@ func testWaitText(t *testing.T) {
 		`3 ahead · kept for another 9s (a minimum hold), and held by nobody: taken by ci@runner-7:4211 "deploy.sh" 12s ago · "rel`) {
 		t.Error(got)
 	}
+	h.Partial = true
+	if got := waitText(w, 0); !strings.Contains(got, `3 ahead · not free at enough servers of the quorum: `+
+		`a grant of ci@runner-7:4211 "deploy.sh" keeps others for another 9s (a minimum hold) · "rel`) {
+		t.Error(got)
+	}
+	h.Kept = false
+	if got := waitText(w, 0); !strings.Contains(got, `a grant of ci@runner-7:4211 "deploy.sh" for 12s · lease 9s`) {
+		t.Error(got)
+	}
+	part := &holdfast.Record{Name: "x", Kind: "lock", Partial: []holdfast.Holder{*h}}
+	if got := strings.Join(row(part, false), "|"); !strings.HasPrefix(got, "x|-|(in part) ci@runner-7:4211|deploy.sh|") {
+		t.Error(got)
+	}
+	if got := eventText(&holdfast.Event{Record: *part}); !strings.HasPrefix(got, "at too few servers: ci@runner-7:4211") {
+		t.Error(got)
+	}
 	if got := waitText(&holdfast.Waiting{Name: "x"}, 0); got != "waiting for x: 0 ahead" {
 		t.Error(got)
 	}

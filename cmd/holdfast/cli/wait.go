@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 const waitAgain = time.Second
 
 const aboutWait = `Wait until nobody holds NAME, and it is not kept for a minimum hold. Of a semaphore no permit is in
-use then. wait takes no lock and stands in no queue: waiters get the name first, and somebody may
+use then, and of a quorum a majority is free. wait takes no lock and stands in no queue: waiters get the name first, and somebody may
 have taken it again when the next command runs. Only "holdfast run" runs a command under the lock.
 
 Exit codes: 0 the name is free; 75 it was not within -w. Other codes are as for every command.
@@ -108,11 +109,11 @@ func (a *app) untilFree(ctx context.Context, s *session, name string, over <-cha
 			return ctx.Err()
 		case err == nil && r.Kind == "latch":
 			return fmt.Errorf("%w: %s is a latch: holdfast latch wait %s", holdfast.ErrKind, show(name), typed(name))
-		case err == nil && len(r.Holders) == 0:
+		case err == nil && len(r.Holders)+len(r.Partial) == 0:
 			return nil
 		case err == nil:
 			silent = false
-			last.Store(&reading{r.Holders[0], time.Now()})
+			last.Store(&reading{slices.Concat(r.Holders, r.Partial)[0], time.Now()})
 		case !isOutage(err):
 			return err
 		case !silent:

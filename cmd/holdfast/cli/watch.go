@@ -124,8 +124,10 @@ func eventText(e *holdfast.Event) string {
 		parts = append(parts, fmt.Sprintf("%d left", e.Count))
 	case e.Kind == "" && len(e.Ended) == 0: // a latch or a limit was removed
 		parts = append(parts, "not in use any more")
-	case len(e.Holders) == 0:
+	case len(e.Holders)+len(e.Partial) == 0:
 		parts = append(parts, "nobody holds it")
+	case len(e.Holders) == 0:
+		parts = append(parts, "at too few servers: "+party(&e.Partial[0], e.Kind))
 	case e.Holders[0].Kept:
 		parts = append(parts, fmt.Sprintf("kept for another %s", rough(e.Holders[0].Left)))
 	case len(e.Granted) == 0:

@@ -47,6 +47,11 @@ func suspicious(r *holdfast.Record, long time.Duration) string {
 			return fmt.Sprintf("waiter %d, %s, %s: stopped, dead or cut off", i+1, who(w), noRenewal(w))
 		}
 	}
+	for i := range r.Partial { // one that is still being made is young
+		if h := &r.Partial[i]; signs.Late(h) {
+			return fmt.Sprintf("too few servers of the quorum are free: the grant of %s %s", who(h), noRenewal(h))
+		}
+	}
 	if h := eldest(r); h != nil && r.Waiting > 0 && time.Since(h.Since) > long {
 		return fmt.Sprintf("held for over %s, and %d wait", span(long), r.Waiting)
 	}
@@ -97,7 +102,7 @@ func why(r *holdfast.Record, long time.Duration) []string {
 		say("Nobody holds it. It stays taken for another %s, until %s, for the minimum hold (--every, --min-hold) of %s.",
 			rough(h.Left), time.Now().Add(h.Left).UTC().Format(time.RFC3339), who(h))
 		say("To free it now: %s", remove(h))
-	case held == nil && r.Waiting == 0:
+	case held == nil && r.Waiting+len(r.Partial) == 0:
 		say("It is free; the semaphore exists because its limit is set.")
 	case held == nil:
 		say("%s", signs.Unheld(r, who, rough))
