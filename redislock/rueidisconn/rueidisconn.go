@@ -65,7 +65,8 @@ func (c *conn) Close() error {
 	c.once.Do(func() {
 		if c.connections != nil {
 			c.connections.stop()
-			defer time.AfterFunc(lastMoment, c.connections.cut).Stop()
+			// Also after Close: the client closes those to a Cluster in the background, and not those of RunWait.
+			time.AfterFunc(lastMoment, c.connections.cut)
 		}
 		c.loops.Close(c.end)
 		if c.owned {
