@@ -315,9 +315,9 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 		case r.over && vote.passing: // it must not be ended before the release is answered
 			vote.stray = vote.stray || reply.Token != 0 || reply.Wake != nil
 		case r.over && r.keeps && s.sparesAt(req.ID, p.index): // the release is repeated there, and cancels it then
-			vote.stray = vote.stray || reply.Wake != nil
+			vote.stray = vote.stray || reply.Token != 0 || reply.Wake != nil
 		case r.over: // this answer and the request's end may have crossed
-			if reply.Token != 0 && !r.keeps || reply.Wake != nil {
+			if reply.Token != 0 && s.clock.now() >= r.kept || reply.Wake != nil {
 				s.cancelStray(p, req.Name, req.ID)
 			}
 		case err != nil:

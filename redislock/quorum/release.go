@@ -23,7 +23,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		r.mu.Lock()
 		proven = keep == 0 && r.fresh(now, 90) && !r.broken()
 		left = max(keep, r.minimum(now))
-		r.keeps = left > 0 // before it is over, too
+		r.keeps, r.kept = left > 0, now+left // before it is over, too
 		if r.keeps {
 			surpassed = s.surpassed(r)
 		}
@@ -50,6 +50,8 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		for i, p := range s.endpoints {
 			// Where the grant is over, it keeps nothing more than its record says.
 			if vote := &r.votes[i]; vote.state != granted && !vote.broken() {
+				// A question may have reached it, and then it has the grant.
+				proven = proven && (vote.without() || vote.state == waiting && vote.open == 0 && vote.settled())
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
 		}

@@ -28,6 +28,7 @@ type request struct {
 	proof   term          // the exchange by which a majority proved the grant; of several, whose lease ends last
 	over    bool          // cancelled, released or lost: any later grant is given back
 	keeps   bool          // a later grant is kept instead: the release takes care of it
+	kept    time.Duration // until then, by the session's clock
 	asking  bool          // an exchange listens to changed, and decides
 	raising bool          // an exchange about the token is under way
 	adopted driver.Hold   // the grant that the request was made from, if it was adopted
