@@ -130,9 +130,9 @@ func (g *gate) birth(ctx context.Context, args ...string) (Birth, error) {
 			driver.ErrRefused, micros(v.List[3].Int))
 	case -4:
 		return b,
-			fmt.Errorf("%w: the record has other servers, or other names for them: all clients of a quorum must use the same; "+
-				"to change them, stop all clients, remove the record (the key %sb) from all servers, and declare the quorum new",
-				driver.ErrRefused, g.prefix)
+			fmt.Errorf("%w: the quorum on record has other servers, or other names for them: all clients must use the same names, "+
+				"and localhost is not 127.0.0.1; docs/quorum.md says how to change them",
+				driver.ErrRefused)
 	case -3:
 		return b, fmt.Errorf("%w: a quorum uses database 0 of its servers; use a separate prefix instead", driver.ErrRefused)
 	case -2:

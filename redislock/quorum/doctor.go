@@ -160,7 +160,21 @@ func (b *Backend) majority(f *doctor.Findings, all []examined) (errs []error) {
 			errs = append(errs, all[i].err)
 		}
 	}
+	refusing := 0
+	for i := range all {
+		if all[i].err == nil && slices.ContainsFunc(all[i].list, refusesWrites) {
+			refusing++
+		}
+	}
 	n, usable := len(b.servers), len(b.servers)-len(errs)
+	if usable >= b.need() && usable-refusing < b.need() {
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("%d of %d servers can be used, but %d of these refuse new locks, or will do so soon; %d are needed",
+				usable, n, refusing, b.need()),
+			Why: "while a majority is down or refuses, nobody gets a lock, though holders keep theirs",
+			Do:  "see the findings about each server"})
+		return errs
+	}
 	if usable >= b.need() {
 		f.Fine(code, "%d of %d servers can be used; %d are needed", usable, n, b.need())
 		return errs
@@ -170,6 +184,12 @@ func (b *Backend) majority(f *doctor.Findings, all []examined) (errs []error) {
 		Why:   "nobody gets a lock, and holders give theirs up before their leases end",
 		Do:    "see the findings about each server: what it lacks, or when it votes again"})
 	return errs
+}
+
+// refusesWrites reports whether a finding means that the server refuses new locks, or will do so soon.
+func refusesWrites(one driver.Finding) bool {
+	codes := []string{"redis.disk", "redis.eviction", "redis.min-replicas"}
+	return one.Severity == driver.Slows && slices.Contains(codes, one.Code)
 }
 
 // consequence says what it means that one server has no vote.
@@ -188,7 +208,7 @@ func unusable(err error, lost bool) driver.Finding {
 	}
 	do := "start it, or see why it cannot be reached from here"
 	if errors.Is(err, driver.ErrRefused) {
-		do = "it answers: remove the cause of its refusal at that server"
+		do = "it answers: remove the cause of its refusal, at that server or in this URL"
 	}
 	return driver.Finding{Code: "quorum.reach", Severity: driver.Slows, Found: "it cannot be used: " + text,
 		Why: consequence(lost), Do: do}
@@ -220,7 +240,11 @@ func forQuorum(one driver.Finding) (driver.Finding, bool) {
 	switch one.Code {
 	case "redis.persistence":
 		one.Severity, one.MayEndanger, one.Why, one.Do = driver.Fine, false, "", ""
-		one.Found += "; a server of a quorum that restarts has no vote until its forgotten grants have expired"
+		one.Found += "; a server of a quorum that restarts has no vote until its forgotten grants have expired. " +
+			"Only minimum holds (--every) longer than the quarantine need persistence"
+	case "redis.flushes":
+		one.Why = "a server of a quorum that was emptied has no vote until its forgotten grants have expired, so no lock was lost; " +
+			"minimum holds (--every) longer than the quarantine may be"
 	case "redis.cutoff": // a quorum needs no failover
 		return one, false
 	case "redis.replicas":

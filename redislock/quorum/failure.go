@@ -72,6 +72,29 @@ func (b *Backend) judge(errs []error, atLeast string) error {
 	return &failure{what, text, kept}
 }
 
+// atEach returns the error of a request that every server must do; nil if all have.
+func (b *Backend) atEach(errs []error) error {
+	var failed []error
+	what := driver.ErrUnavailable
+	for _, err := range errs {
+		if err != nil {
+			failed = append(failed, err)
+		}
+		switch {
+		case errors.Is(err, driver.ErrClosed):
+			return driver.ErrClosed
+		case errors.Is(err, driver.ErrRefused):
+			what = driver.ErrRefused
+		case errors.Is(err, driver.ErrUncertain) && what != driver.ErrRefused:
+			what = driver.ErrUncertain
+		}
+	}
+	if failed == nil {
+		return nil
+	}
+	return &failure{what, fmt.Sprintf("%d of %d servers failed", len(failed), len(b.servers)), failed}
+}
+
 // errNew stands beside the errors of servers in quarantine. They may belong to a new quorum, or to one
 // that was used and whose servers have all restarted: its servers cannot tell.
 var errNew = errors.New("only a quorum in which nobody ever had a lock may be declared new: holdfast init, or quorum.Backend.Declare")

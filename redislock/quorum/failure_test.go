@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -67,6 +68,25 @@ func TestFailureText(t *testing.T) {
 			t.Errorf("%v\nwant %s", err, c.want)
 		}
 	}
+}
+
+// The pause before a server in quarantine is asked again does not shorten the quarantine that errors name.
+func TestQuarantineLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := three(t)
+		p := s.endpoints[0]
+		ask := func(f func(member) error) {
+			t.Helper()
+			var newborn *redislock.Newborn
+			if err := p.do(s.clock.now().Microseconds(), f); !errors.As(err, &newborn) ||
+				newborn.Left > 40*time.Second || newborn.Left < 39*time.Second {
+				t.Errorf("%v; want a quarantine of 40 s", err)
+			}
+		}
+		ask(func(member) error { return &redislock.Newborn{Left: 40 * time.Second} })
+		time.Sleep(100 * time.Millisecond)
+		ask(func(member) error { t.Error("the server was asked"); return nil })
+	})
 }
 
 // Only a quorum of which no server has been seen to vote may be new.

@@ -208,7 +208,7 @@ func (b *Backend) Declare(ctx context.Context) error {
 			})
 		}
 		all.Wait()
-		return errors.Join(errs...)
+		return b.atEach(errs)
 	}
 	if err := ask(false); err != nil {
 		return err

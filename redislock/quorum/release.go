@@ -13,7 +13,8 @@ import (
 
 // Release goes to every server at once, also to those that may have granted the request without an
 // answer. It returns when a majority has done it. While the lease is still proven, it also returns
-// when the servers without an answer are too few to block others.
+// when the servers without an answer are too few to block others. If the name is kept, servers that may
+// have the grant by a question without an answer do not count: they are told in the background.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	s.releaseBegins(h.ID) // before it is over: from then on, a late answer cancels it
 	r := s.holding(h)
@@ -50,8 +51,6 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		for i, p := range s.endpoints {
 			// Where the grant is over, it keeps nothing more than its record says.
 			if vote := &r.votes[i]; vote.state != granted && !vote.broken() {
-				// A question may have reached it, and then it has the grant.
-				proven = proven && (vote.without() || vote.state == waiting && vote.open == 0 && vote.settled())
 				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
 		}

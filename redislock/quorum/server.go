@@ -142,6 +142,7 @@ type endpoint struct {
 	out    atomic.Int32   // exchanges under way
 	busy   sync.WaitGroup // the same, and those that are about to begin
 	until  atomic.Int64   // in quarantine: do not ask before this time, in microseconds of the session's clock
+	votes  atomic.Int64   // when the quarantine ends, as the server said last, by the same clock
 	keeps  atomic.Int32   // names that it shall keep, each waiting for its next try
 
 	mu             sync.Mutex
@@ -190,7 +191,7 @@ func (p *endpoint) session(now int64) (member, error) {
 	case p.stuck(now):
 		return nil, ofServer(p.Name, fmt.Errorf("%w: it does not answer", driver.ErrUnavailable))
 	case p.until.Load() > now:
-		return nil, ofServer(p.Name, &redislock.Newborn{Left: time.Duration(p.until.Load()-now) * time.Microsecond})
+		return nil, ofServer(p.Name, &redislock.Newborn{Left: time.Duration(p.votes.Load()-now) * time.Microsecond})
 	}
 	if err := p.clocks.check(p.index); err != nil {
 		return nil, err
@@ -214,6 +215,7 @@ func (p *endpoint) do(now int64, f func(member) error) error {
 		p.slow.Store(0)
 	case errors.As(err, &quarantined):
 		p.slow.Store(0)
+		p.votes.Store(now + quarantined.Left.Microseconds())
 		// Not much longer than necessary, because another client may declare the quorum new.
 		p.until.Store(now + min(quarantined.Left, 200*time.Millisecond).Microseconds())
 	case errors.Is(err, driver.ErrUncertain), errors.Is(err, driver.ErrUnavailable):

@@ -356,7 +356,7 @@ func (s *session) Close(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			if answered < s.b.need() {
-				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUncertain, done, len(s.endpoints), ctx.Err())
+				return fmt.Errorf("%w: closed at %d of %d servers: %w", driver.ErrUncertain, answered, len(s.endpoints), ctx.Err())
 			}
 			return nil
 		}

@@ -95,6 +95,10 @@ func TestDoctorOfAMinority(t *testing.T) {
 		!strings.Contains(f.Why, "fewer of the others") {
 		t.Errorf("a missing right: %+v", f)
 	}
+	if f := found["quorum.majority "]; f.Severity != driver.Slows ||
+		!strings.HasPrefix(f.Found, "2 of 3 servers can be used, but 1 of these refuse new locks") {
+		t.Errorf("one server refuses this user, and one new locks: %+v", f)
+	}
 	if f := found["redis.eviction server 2"]; !strings.Contains(f.Found, " of 1 bytes") ||
 		!strings.Contains(f.Why, "has no vote") {
 		t.Errorf("a full memory: %+v", f)

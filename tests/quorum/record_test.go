@@ -43,8 +43,8 @@ func TestOtherServers(t *testing.T) {
 		if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: Open: %v; want ErrRefused, %s", what, err, text)
 		}
-		if err := b.Declare(within(t)); !errors.Is(err, driver.ErrRefused) {
-			t.Errorf("%s: Declare: %v; want ErrRefused", what, err)
+		if err := b.Declare(within(t)); !errors.Is(err, driver.ErrRefused) || strings.Count(err.Error(), text) != 1 {
+			t.Errorf("%s: Declare: %v; want ErrRefused, and %q once", what, err, text)
 		}
 	}
 	refused("three of the five", at(addrs[:3]), "other servers")
