@@ -149,6 +149,10 @@ func (b *bench) outage(url string, harm func()) {
 	if code := run.code(); code != 76 || running(child) {
 		b.Errorf("exit code %d, %v: %s", code, running(child), run.err.String())
 	}
+	if said := run.err.String(); !strings.Contains(said, "in time: store unavailable: ") &&
+		!strings.Contains(said, "in time: outcome unknown: ") {
+		b.Errorf("no reason for the missing renewal: %s", said)
+	}
 	if code := waiter.code(); code != 69 {
 		b.Errorf("the waiter: exit code %d: %s", code, waiter.err.String())
 	}

@@ -24,6 +24,9 @@ import (
 // TimeOver is the reason that Ending gets when a command has run for its Limit.
 const TimeOver = "its time is over"
 
+// NotRenewed is the reason that Ending gets when the lease is about to end.
+const NotRenewed = "no renewal has reached the store in time"
+
 // Command is what to run and how.
 type Command struct {
 	Path string   // of the executable, as Find returned it

@@ -99,7 +99,7 @@ func (j *job) watch() {
 		return
 	case j.ending:
 	case now >= j.until-j.KillAfter:
-		j.stop("no renewal has reached the store in time")
+		j.stop(NotRenewed)
 	case now >= j.limit:
 		j.stop(TimeOver)
 	default:

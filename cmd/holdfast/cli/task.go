@@ -293,7 +293,11 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 			if lease > 0 && lease <= s.TTL() {
 				why = child.TimeOver // nothing renews such a lease
 			}
-			report(func() { t.a.say("%s; ending the command (%s)", h.why(why), how(kill)) })
+			text := h.why(why)
+			if err := s.Health().Err; why == child.NotRenewed && err != nil {
+				text += ": " + oneLine(err.Error())
+			}
+			report(func() { t.a.say("%s; ending the command (%s)", text, how(kill)) })
 		},
 		Notice: func(text string) { report(func() { t.a.say("%s: %s", name, text) }) },
 	})
