@@ -223,7 +223,8 @@ func (l *Lease) Context(parent context.Context) context.Context {
 // it has been released already. ErrUncertain or ErrUnavailable if the store did not answer: the
 // client then repeats the release in the background until the lease has expired at the store.
 // ErrUncertain also if the first answer was lost and the grant no longer exists: that release ended
-// it, or it had been lost before. ErrInvalid for a nil Lease.
+// it, or it had been lost before. Both come with ErrLost if the lease had ended by the client's
+// clock before. ErrInvalid for a nil Lease.
 func (l *Lease) Release() error {
 	if err := l.usable("release"); err != nil {
 		return err
@@ -307,7 +308,7 @@ func (l *Lease) release(now bool) (report bool, err error) {
 // leaves the release open, it goes on in the background.
 func (l *Lease) releaseAtStore(ctx context.Context) error {
 	c := l.c
-	sent := c.coarseNow()
+	sent, began := c.coarseNow(), time.Now()
 	bctx, cancel := c.bound(ctx)
 	err := c.repeatChange(bctx, func() error { return l.releaseOnce(bctx) })
 	cancel()
@@ -331,7 +332,21 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 		return &Error{Op: "release", Name: l.req.Name, Err: explain(ctx, err)}
 	}
 	l.releaseInBackground()
-	return &Error{Op: "release", Name: l.req.Name, Err: asOutage(explain(ctx, err))}
+	err = asOutage(explain(ctx, err))
+	if l.endedBefore(began) { // the watcher has not noticed: this process was paused
+		return &Error{Op: "release", Name: l.req.Name, Reason: ReasonExpired, Err: fmt.Errorf("%w: %w", ErrLost, err)}
+	}
+	return &Error{Op: "release", Name: l.req.Name, Err: err}
+}
+
+// endedBefore reports whether l had ended by the clock at t. A sleep of the machine after t counts as
+// one before it.
+func (l *Lease) endedBefore(t time.Time) bool {
+	c := l.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	return c.trueNow(now)-now.Sub(t) >= l.until
 }
 
 // recordRelease adds a release to the history, which an exchange sent at sent has made.
