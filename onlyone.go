@@ -17,10 +17,10 @@ func TickHold(every time.Duration) time.Duration { return every - every/10 }
 // machines at once and that one of them is to do. It takes the mutex of that name without waiting.
 // It keeps the name for nine tenths of a tick (see [MinHold]), even after f has returned or the
 // process has died, but see [RetryFailed]. A tick begins with its first run, so two runs are at
-// least nine tenths of a tick apart. ran reports whether f was run; if another has run it or is
-// running it, err is nil, and [Client.NextRun] says when that ends. f gets the context of the lease,
-// as in Mutex.Do. The machines' clocks and schedules may differ by a tenth of a tick. A store without
-// minimum holds refuses it with ErrInvalid.
+// least nine tenths of a tick apart, unless the store loses its data. ran reports whether f was run;
+// if another has run it or is running it, err is nil, and [Client.NextRun] says when that ends. f
+// gets the context of the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a
+// tenth of a tick. A store without minimum holds refuses it with ErrInvalid.
 func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error,
 	opts ...Option) (ran bool, err error) {
 	if every <= 0 {

@@ -68,8 +68,10 @@ func MaxHold(d time.Duration) Option {
 }
 
 // MinHold keeps the name taken for at least d from the grant, even after Release or the death of
-// the process. For jobs that many machines start and one is to run; see [Client.OnlyOne]. A
-// store without minimum holds refuses it with ErrInvalid (docs/guarantees.md has the stores).
+// the process. A store that loses its data forgets that. So does a quorum of which a majority loses
+// them within d, if d is longer than its quarantine. MinHold is for jobs that many machines start
+// and one is to run; see [Client.OnlyOne]. A store without minimum holds refuses it with ErrInvalid
+// (docs/guarantees.md has the stores).
 func MinHold(d time.Duration) Option {
 	return func(o *options) {
 		if o.minHold = d; d <= 0 || d > driver.MaxHold {

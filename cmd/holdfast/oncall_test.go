@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,8 +79,8 @@ var troubles = map[string]func(b *bench){
 		b.useRedis(r)
 		b.holds("deploy/prod")
 		b.holds("web/prod")
-		for shard := range 64 { // one of them has the name
-			r.Do(fmt.Sprintf("SET hf:{%02x}:l:web/prod nonsense XX", shard))
+		for _, shard := range shards { // one of them has the name
+			r.Do("SET hf:{" + shard + "}:l:web/prod nonsense XX")
 		}
 	},
 	"A server that evicts": func(b *bench) {
@@ -115,12 +116,38 @@ var troubles = map[string]func(b *bench){
 		servers[0].Pause()
 		servers[2].Kill()
 	},
+	"A name with too few free servers": func(b *bench) {
+		servers := b.useQuorum()
+		p := b.start("--ttl", "50s", "run", "deploy/prod", "--", "sh", "-c", "echo $$ >$D/held; exec sleep 1000")
+		b.file("held")
+		holds := func() bool {
+			return slices.ContainsFunc(shards, func(shard string) bool {
+				return servers[0].Do("EXISTS hfq:{"+shard+"}:l:deploy/prod") == ":1"
+			})
+		}
+		for end := time.Now().Add(limit); !holds() && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		servers[0].Pause()
+		p.signal(syscall.SIGTERM)
+		p.code()
+		servers[0].Continue()
+		servers[1].Kill()
+	},
 	"A server that does not answer": func(b *bench) {
 		r := testenv.Redis(b)
 		b.useRedis(r)
 		r.Pause()
 	},
 }
+
+// shards are the hash tags of Redis's keys.
+var shards = func() (all []string) {
+	for i := range 64 {
+		all = append(all, fmt.Sprintf("%02x", i))
+	}
+	return all
+}()
 
 // useRedis makes r the store of the test.
 func (b *bench) useRedis(r *testenv.RedisServer) { b.env = append(b.env, "HOLDFAST_URL="+r.URL()) }

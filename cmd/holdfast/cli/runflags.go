@@ -40,6 +40,8 @@ group also gets CONT, so that it can end if it was stopped. If it does not end, 
 
 A stop (^Z) stops COMMAND and holdfast. While holdfast waits, it stops too, and keeps its place for
 up to a TTL. If its turn comes meanwhile, it gets the lock, and nobody works until that lease ends.
+Without a terminal, a COMMAND that is stopped keeps the lock: holdfast goes on and renews it, and
+--max-hold bounds that.
 
 A lock is lost when an operator breaks it, or when the store does not answer for too long.
 holdfast then ends the group: TERM, and KILL after --kill-after. The exit code is 76. If the
@@ -99,7 +101,8 @@ After waiting two seconds, holdfast shows on standard error who holds the lock, 
 store does not answer. -w bounds the wait for the lock. Before that wait, holdfast connects, and
 gives up a silent store after 15 seconds at the latest; with -w after that time, but not before
 3 seconds. A shorter limit of the store's client comes first: Redis has dial-timeout (2 seconds) and
-PostgreSQL connect_timeout (5). The wait ends if the store will never grant the lock (exit code 77).`
+PostgreSQL connect_timeout (5). The wait ends if the store will never grant the lock (exit code 77),
+and if the store has not answered for one --ttl, also within -w (69).`
 
 func (a *app) runCommand() *cobra.Command {
 	o := &runOptions{}
