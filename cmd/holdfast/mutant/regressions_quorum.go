@@ -190,6 +190,15 @@ var quorumRegressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/acquire.go", `case r.over && r.keeps && s.sparesAt(req.ID, p.index):`, `case false:`},
 		}}, "redislock/quorum", "TestLatePlaceBesideAKeptName"},
+	{Mutant{ID: "quorum-late-grant-after-the-minimum",
+		Bug: "a question that arrives after a short minimum hold leaves a grant for nobody at a server that was released",
+		Edits: []Edit{
+			{"redislock/quorum/acquire.go", `if reply.Token != 0 && s.clock.now() >= r.kept || reply.Wake != nil {`,
+				`if reply.Token != 0 && !r.keeps || reply.Wake != nil {`},
+			{"redislock/quorum/acquire.go", `and cancels it then
+			vote.stray = vote.stray || reply.Token != 0 || reply.Wake != nil`, `and cancels it then
+			vote.stray = vote.stray || reply.Wake != nil`},
+		}}, "redislock/quorum", "TestGrantBehindAKeptName"},
 	{Mutant{ID: "quorum-repeat-ends-the-minimum",
 		Bug: "a repeated release that finds another request lets a cancellation end the minimum hold at other servers",
 		Edits: []Edit{
