@@ -246,7 +246,9 @@ func (c *Client) Close(ctx context.Context) error {
 	caller, ttl := ctx, c.TTL()
 	last, cancel := context.WithTimeout(caller, ttl) // nothing is renewed from now on
 	defer cancel()
-	ctx, cancel = context.WithTimeout(caller, ttl-ttl/10) // leaves time to end the session
+	end, _ := last.Deadline()
+	left := time.Until(end)
+	ctx, cancel = context.WithTimeout(caller, left-left/10) // leaves time to end the session
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.cancelWork)
 	defer stop()

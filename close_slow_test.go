@@ -67,3 +67,52 @@ func TestCloseOfMany(t *testing.T) {
 		}
 	})
 }
+
+// silentReleases is a store that answers no release.
+type silentReleases struct {
+	driver.Backend
+	left time.Duration // for the end of the session
+}
+
+func (b *silentReleases) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	s, err := b.Backend.Open(ctx, cfg)
+	return &silentSession{s, b}, err
+}
+
+type silentSession struct {
+	driver.Session
+	b *silentReleases
+}
+
+func (s *silentSession) Release(ctx context.Context, _ driver.Hold, _ time.Duration) error {
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+}
+
+func (s *silentSession) Close(ctx context.Context) error {
+	end, _ := ctx.Deadline()
+	s.b.left = time.Until(end)
+	return s.Session.Close(ctx)
+}
+
+// Releases that are not answered leave time to end the session, also within the caller's own limit.
+func TestCloseLeavesTimeForTheSession(t *testing.T) {
+	for _, limit := range []time.Duration{3 * time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &silentReleases{Backend: memlock.New()}
+			c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Mutex("x").Lock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			_ = c.Close(ctx)
+			if want := min(limit, time.Minute) / 10; b.left < want {
+				t.Errorf("within %v: %v for the session; want %v", limit, b.left, want)
+			}
+		})
+	}
+}
