@@ -98,6 +98,10 @@ func TestTimedLease(t *testing.T) {
 	}
 	b.want(0, "run", "-w", "20", "a", "--", "true")
 	b.want(3, "run", "--lease", "1m", "a", "--", "sh", "-c", "exit 3")
+	_, stderr = b.want(76, "run", "--lease", "1ms", "a", "--", "sleep", "100")
+	if !strings.Contains(stderr, "its time is over") {
+		t.Errorf("a lease of 1 ms: %s", stderr)
+	}
 	b.want(0, "run", "-n", "a", "--", "true")
 }
 

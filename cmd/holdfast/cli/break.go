@@ -33,8 +33,11 @@ func (a *app) breakCommand() *cobra.Command {
 		Long:  aboutBreak,
 		Args:  exactly("the name of the lock"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
-			if token == 0 {
+			if !c.Flags().Changed("token") {
 				return usagef("--token is missing: holdfast info %s shows the token of each grant", typed(args[0]))
+			}
+			if token == 0 {
+				return usagef("--token 0: no grant has it; holdfast info %s shows the token of each grant", typed(args[0]))
 			}
 			if err := checkReason(reason); err != nil {
 				return err

@@ -359,6 +359,9 @@ func (h *hold) why(why string) string {
 	for _, l := range h.parts { // the others may have been released meanwhile
 		var e *holdfast.Error
 		if err := l.Why(); errors.Is(err, holdfast.ErrLost) && errors.As(err, &e) {
+			if e.Reason == holdfast.ReasonMaxHold { // --max-hold or --lease
+				return show(e.Name) + ": " + child.TimeOver
+			}
 			reason := string(e.Reason)
 			if e.Notice != nil {
 				reason += " by " + operatorText(e.Notice)

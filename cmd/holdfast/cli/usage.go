@@ -166,6 +166,9 @@ func flagError(c *cobra.Command, err error) error {
 		c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
 		name := "--" + unknown.GetSpecifiedName()
 		text = "there is no flag " + show(name) + meant(name, known)
+		if name == "--json" && c.Flags().Lookup("output") != nil {
+			text += "; for JSON use -o json"
+		}
 	case errors.As(err, &missing):
 		text = flagName(missing.GetFlag()) + ": the value is missing" + example(missing.GetFlag())
 	case errors.As(err, &value):

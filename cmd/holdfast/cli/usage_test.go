@@ -141,6 +141,8 @@ func TestUsage(t *testing.T) {
 		"elect a true":                   "put -- before the command: holdfast elect a -- true",
 		"elect -c a -- echo b":           "-c takes one argument after --, not 2; quote the command line",
 
+		"break a --token 0":                       "--token 0: no grant has it; holdfast info a shows the token of each grant",
+		"ls --json":                               "there is no flag --json; for JSON use -o json; see holdfast ls --help",
 		"break a":                                 "--token is missing: holdfast info a shows the token of each grant",
 		"break a --token abc":                     `--token abc: expected the number that "holdfast info" shows as the token; see holdfast break --help`,
 		"break a;b":                               "--token is missing: holdfast info 'a;b' shows the token of each grant",
