@@ -254,6 +254,7 @@ func (c *Client) Close(ctx context.Context) error {
 	defer stop()
 
 	// End all leases before the first exchange with the store: from now on nobody renews them.
+	ended := time.Now()
 	leases = slices.DeleteFunc(leases, func(l *Lease) bool {
 		return c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) != nil
 	})
@@ -267,7 +268,7 @@ func (c *Client) Close(ctx context.Context) error {
 		}
 	}
 	each(leases, func(l *Lease) {
-		err := l.releaseAtStore(ctx)
+		err := l.releaseAtStore(ctx, ended)
 		for _, x := range l.takeReaders() {
 			c.observerCalls.addEnd(func() { c.observer.reportReleased(x, err) })
 		}

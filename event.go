@@ -17,7 +17,7 @@ type EventType string
 // The types of events. An event of one type may show other changes too: its fields have all of them.
 const (
 	EventHeld    EventType = "held"    // there is a new grant: see Event.Granted
-	EventEnded   EventType = "ended"   // a grant has ended; others hold the name, or it is kept
+	EventEnded   EventType = "ended"   // a grant has ended, and the name is not free: others hold it, or it is kept
 	EventFree    EventType = "free"    // nobody holds the name any more; or a latch, or an unused limit, was removed
 	EventWaiting EventType = "waiting" // the queue has changed
 	EventCount   EventType = "count"   // the count of a latch has changed, or there is a new latch
@@ -58,7 +58,7 @@ func difference(before *Record, damaged bool, now *Record) (e Event, any bool) {
 	switch {
 	case len(e.Granted) > 0:
 		e.Type = EventHeld
-	case len(now.Holders) == 0 && len(before.Holders) > 0, wasLatch && !isLatch, before.LimitSet && now.Kind == "":
+	case taken(now) == 0 && taken(before) > 0, wasLatch && !isLatch, before.LimitSet && now.Kind == "":
 		e.Type = EventFree
 	case len(e.Ended) > 0:
 		e.Type = EventEnded
@@ -73,6 +73,9 @@ func difference(before *Record, damaged bool, now *Record) (e Event, any bool) {
 	}
 	return e, true
 }
+
+// taken counts who has a name, also if that is too few servers of a quorum.
+func taken(r *Record) int { return len(r.Holders) + len(r.Partial) }
 
 // without returns the grants of list that others do not have. A token belongs to one grant. A name
 // that is kept is no grant any more.
@@ -182,9 +185,11 @@ func (w *nameWatch) compare(now Record) error {
 	case now.Kind == "":
 		delete(w.known, now.Name)
 	default:
-		for i := range now.Holders {
-			if left := now.Holders[i].Left; left > 0 { // else it is not known
-				r.expires = min(r.expires, w.c.coarseNow()+left)
+		for _, list := range [][]Holder{now.Holders, now.Partial} {
+			for i := range list {
+				if left := list[i].Left; left > 0 { // else it is not known
+					r.expires = min(r.expires, w.c.coarseNow()+left)
+				}
 			}
 		}
 		w.known[now.Name] = r

@@ -131,8 +131,10 @@ type Record struct {
 	Waiting  int      // length of the queue
 
 	// Partial is why nobody gets a name that has no holder: requests that have servers of a quorum,
-	// but too few of them ([Holder.Partial]), leave too few to others. The name is in use then.
+	// but too few of them ([Holder.Partial]), leave too few to others. The name is in use then. FreeIn is
+	// when enough servers are free, unless a grant is renewed; 0: unknown, because others are away.
 	Partial []Holder
+	FreeIn  time.Duration
 
 	// Damaged says what is wrong with the store's record of the name, if it cannot be read; all
 	// other fields but Name are zero then. Inspect returns ErrDamaged instead.
@@ -227,7 +229,7 @@ func (c *Client) checkName(name string) error {
 
 func (c *Client) record(r driver.Record) Record {
 	out := Record{Name: r.Name, Limit: r.Limit, LimitSet: r.Set, Count: r.Count, Token: r.Token, Waiting: r.Waiting,
-		Damaged: r.Damaged}
+		FreeIn: r.FreeIn, Damaged: r.Damaged}
 	out.Kind = [...]string{"", "lock", "semaphore", "latch"}[r.Kind]
 	for i := range r.Holders {
 		out.Holders = append(out.Holders, *c.holder(&r.Holders[i]))

@@ -275,11 +275,11 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	case prior == nil && l.passOn():
 		return true, nil
 	case prior == nil && l.outer == nil:
-		err := l.releaseAtStore(context.Background())
+		err := l.releaseAtStore(context.Background(), time.Now())
 		l.usedUp()
 		return true, err
 	case prior == nil && shared != nil:
-		return true, shared.releaseAtStore(context.Background())
+		return true, shared.releaseAtStore(context.Background(), time.Now())
 	case prior == nil:
 		return l.shared() != nil, nil
 	case first && prior.Reason == ReasonHandedOff:
@@ -302,74 +302,6 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	}
 	return false, &Error{Op: "release", Name: l.req.Name, Holder: prior.Holder, Reason: prior.Reason, Notice: prior.Notice,
 		Err: prior.Err}
-}
-
-// releaseAtStore releases a lease that has ended locally. It waits for one answer. If the answer
-// leaves the release open, it goes on in the background.
-func (l *Lease) releaseAtStore(ctx context.Context) error {
-	c := l.c
-	sent, began := c.coarseNow(), time.Now()
-	bctx, cancel := c.bound(ctx)
-	err := c.repeatChange(bctx, func() error { return l.releaseOnce(bctx) })
-	cancel()
-	switch {
-	case err == nil:
-		l.recordRelease(sent)
-		l.cancelLate()
-		return nil
-	case errors.Is(err, driver.ErrTaken):
-		l.cancelLate()
-		return l.lostAtRelease(ReasonTaken)
-	case errors.Is(err, driver.ErrGone):
-		l.cancelLate()
-		return l.lostAtRelease(ReasonEnded)
-	case errors.Is(err, ErrClosed) && c.isOpen(): // the watcher has not noticed yet
-		return lost("release", &l.req, ReasonSession)
-	case errors.Is(err, ErrRefused): // the store may accept writes again before the lease has expired there
-		l.releaseInBackground()
-		return &Error{Op: "release", Name: l.req.Name, Err: explain(ctx, err)}
-	case final(err):
-		return &Error{Op: "release", Name: l.req.Name, Err: explain(ctx, err)}
-	}
-	l.releaseInBackground()
-	err = asOutage(explain(ctx, err))
-	if l.endedBefore(began) { // the watcher has not noticed: this process was paused
-		return &Error{Op: "release", Name: l.req.Name, Reason: ReasonExpired, Err: fmt.Errorf("%w: %w", ErrLost, err)}
-	}
-	return &Error{Op: "release", Name: l.req.Name, Err: err}
-}
-
-// endedBefore reports whether l had ended by the clock at t. A sleep of the machine after t counts as
-// one before it.
-func (l *Lease) endedBefore(t time.Time) bool {
-	c := l.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	return c.trueNow(now)-now.Sub(t) >= l.until
-}
-
-// recordRelease adds a release to the history, which an exchange sent at sent has made.
-func (l *Lease) recordRelease(sent time.Duration) {
-	l.c.mu.Lock()
-	confirms := !l.keepsNothing // a cancel does not say whether there was a grant
-	l.c.mu.Unlock()
-	l.recordEnd(HistoryReleased, "", confirms, sent)
-}
-
-// releaseOnce is one exchange that releases the grant of l, which has ended.
-func (l *Lease) releaseOnce(ctx context.Context) error {
-	l.c.mu.Lock()
-	keepsNothing := l.keepsNothing
-	l.c.mu.Unlock()
-	if keepsNothing {
-		return l.session.Cancel(ctx, l.req.Name, l.req.ID)
-	}
-	err := l.session.Release(ctx, l.holdID(), 0)
-	if l.pushed && driver.IsOver(err) {
-		l.cancelPushed()
-	}
-	return err
 }
 
 // usable returns an error for a nil or zero Lease.

@@ -53,9 +53,13 @@ func (c *Client) NextRun(ctx context.Context, name string, every time.Duration) 
 	}
 	now := time.Now()
 	next := now
-	for i := range r.Partial { // each has servers of a quorum that may be needed
-		if end := now.Add(r.Partial[i].Left); end.After(next) {
-			next = end
+	if r.FreeIn > 0 {
+		next = now.Add(r.FreeIn)
+	} else {
+		for i := range r.Partial { // each has servers of a quorum that may be needed
+			if end := now.Add(r.Partial[i].Left); end.After(next) {
+				next = end
+			}
 		}
 	}
 	for i := range r.Holders {

@@ -155,3 +155,65 @@ func TestReleaseAfterASleepWithoutAnAnswer(t *testing.T) {
 		_ = c.Close(t.Context())
 	})
 }
+
+// A lease that MaxHold has ended during a sleep that nobody has noticed was ended by MaxHold.
+func TestReleaseAfterASleepBeyondMaxHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept atomic.Int64
+		c, err := newClient(t.Context(), unanswered{memlock.New()}, &Config{TTL: 10 * time.Second}, func() time.Duration {
+			return time.Duration(slept.Load())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.Mutex("x", MaxHold(3*time.Second)).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		slept.Add(int64(4 * time.Second))
+		time.Sleep(2 * awakeFor)
+		err = l.Release()
+		var e *Error
+		if !errors.As(err, &e) || !errors.Is(err, ErrLost) || e.Reason != ReasonMaxHold {
+			t.Errorf("Release: %v, reason %q; want %q", err, e.Reason, ReasonMaxHold)
+		}
+		_ = c.Close(t.Context())
+	})
+}
+
+// ReleaseNow reports a loss that the client's clock shows, as Err does: the machine slept, the lease expired, and
+// somebody else has had the lock.
+func TestReleaseNowAfterASleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept atomic.Int64
+		store := memlock.New()
+		c, err := newClient(t.Context(), store, &Config{TTL: 10 * time.Second}, func() time.Duration {
+			return time.Duration(slept.Load())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.Mutex("x").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		slept.Add(int64(time.Minute))
+		if err := store.Break(t.Context(), "x", l.Token()); err != nil { // it has expired
+			t.Fatal(err)
+		}
+		other, err := New(t.Context(), store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Mutex("x").Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.ReleaseNow(); !errors.Is(err, ErrLost) {
+			t.Errorf("ReleaseNow: %v; want ErrLost", err)
+		}
+		_ = other.Close(t.Context())
+		_ = c.Close(t.Context())
+	})
+}

@@ -212,9 +212,9 @@ func (s *snapshot) row(r *holdfast.Record, now time.Time, stuck bool) row {
 		}
 		thin = thin || rank(l) > 0
 	}
-	if len(r.Holders) > 0 {
-		h := &r.Holders[0]
-		x.HasOne, x.Holder, x.More, x.Held = true, who(h), len(r.Holders)-1, heldFor(h, now)
+	if all := slices.Concat(r.Holders, r.Partial); len(all) > 0 { // a record has either
+		h := &all[0]
+		x.HasOne, x.Holder, x.More, x.Held = true, who(h), len(all)-1, heldFor(h, now)
 		x.Labels = labels(h.Labels)
 		if h.Program != "" {
 			x.What = shown(h.Program)
@@ -224,6 +224,9 @@ func (s *snapshot) row(r *holdfast.Record, now time.Time, stuck bool) row {
 		}
 		if h.Kept {
 			x.Flags = append(x.Flags, flag{"", "kept"})
+		}
+		if h.Partial {
+			x.Flags = append(x.Flags, flag{"", "too few servers"})
 		}
 	}
 	if len(r.Waiters) > 0 {

@@ -374,8 +374,10 @@ type Record struct {
 	Waiting int      // length of the queue
 
 	// Partial is why nobody gets a name without holder: requests that have servers of a quorum, and
-	// too few of them ([Holder.Partial]), leave too few to others. The name is in use then.
+	// too few of them ([Holder.Partial]), leave too few to others. The name is in use then. FreeIn is when
+	// enough servers are free, unless a grant is renewed; 0: unknown, because others are away.
 	Partial []Holder
+	FreeIn  time.Duration
 
 	// Damaged says in a few words what is wrong with the record, if it cannot be read; all other
 	// fields but Name are zero then. List returns such a record among the others. Inspect returns

@@ -63,7 +63,7 @@ func Unheld(r *holdfast.Record, who func(*holdfast.Holder) string, rough func(ti
 	}
 	return "Too few servers of the quorum are free, and no majority of them names one holder. Others have a grant of " +
 		Partial(r, who, rough) + ". Such a grant stays behind when its program ends while the server is away. It ends " +
-		"with its lease; break cannot end it."
+		"by itself; break cannot end it."
 }
 
 // Partial names the requests that have too few servers of a quorum to hold a name, and says for how long.

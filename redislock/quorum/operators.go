@@ -15,6 +15,12 @@ import (
 // waits briefly for late ones.
 func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redislock.Member) (T, error)) (
 	values []T, of []int, err error) {
+	return queryUntil(ctx, b, f, func([]T) bool { return true })
+}
+
+// queryUntil is query, except that it waits longer for late servers as long as the answers are not clear.
+func queryUntil[T any](ctx context.Context, b *Backend, f func(context.Context, *redislock.Member) (T, error),
+	clear func([]T) bool) (values []T, of []int, err error) {
 	if b.err != nil {
 		return nil, nil, b.err
 	}
@@ -45,22 +51,30 @@ func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redi
 	}
 	var errs []error
 	var late <-chan time.Time
-	for range b.servers {
+	patience := 4 * grace
+	for answered := 0; answered < len(b.servers); {
 		select {
 		case a := <-answers:
+			answered++
 			if a.err != nil {
 				errs = append(errs, a.err)
 				break
 			}
 			values, of = append(values, a.v), append(of, a.i)
 			if len(values) == b.need() {
-				timer := time.NewTimer(4 * grace)
+				if !clear(values) {
+					patience = 20 * grace
+				}
+				timer := time.NewTimer(patience)
 				defer timer.Stop()
 				late = timer.C
 			}
 		case <-late:
 			return values, of, nil
 		case <-caller.Done():
+			if len(values) >= b.need() {
+				return values, of, nil
+			}
 			return nil, nil, fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUncertain, len(values),
 				len(b.servers), caller.Err())
 		}
@@ -76,9 +90,9 @@ func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redi
 
 // Inspect implements driver.Backend. It returns what a majority of the servers knows.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	records, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) {
+	records, _, err := queryUntil(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) {
 		return m.Inspect(ctx, name)
-	})
+	}, func(r []driver.Record) bool { return len(b.merge(name, r).Partial) == 0 }) // a late one may be free
 	if err != nil {
 		return driver.Record{}, err
 	}
@@ -127,7 +141,7 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 	}
 	out.Waiters = b.common(places, held)
 	if len(out.Holders) == 0 {
-		out.Partial = b.partial(holders, out.Waiters)
+		out.Partial, out.FreeIn = b.partial(holders, out.Waiters)
 	}
 	if len(out.Waiters) > driver.MaxWaiters {
 		out.Waiters = out.Waiters[:driver.MaxWaiters]
@@ -142,34 +156,43 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 	return out
 }
 
-// partial returns the holders of single servers that leave less than a majority to everybody else.
-func (b *Backend) partial(holders [][]driver.Holder, waiters []driver.Holder) (all []driver.Holder) {
+// partial returns the holders of single servers that leave less than a majority to everybody else, and when
+// enough servers are free; 0: others do not answer.
+func (b *Backend) partial(holders [][]driver.Holder, waiters []driver.Holder) (
+	all []driver.Holder, freeIn time.Duration) {
 	waits, at, free := map[string]bool{}, map[string]int{}, 0
+	var ends []time.Duration    // one for each server that is not free
 	for _, w := range waiters { // it has some servers, and waits at the others
 		waits[w.ID] = true
 	}
 	for _, l := range holders {
-		taken := false
+		taken, end := false, time.Duration(0)
 		for _, h := range l {
 			if waits[h.ID] || h.Mode == driver.Shared && len(waiters) > 0 && waiters[0].Mode == driver.Shared {
 				continue
 			}
-			taken, h.Partial = true, true
+			taken, h.Partial, end = true, true, max(end, h.Left)
 			if i, known := at[h.ID]; !known {
 				at[h.ID], all = len(all), append(all, h)
 			} else if h.Left > all[i].Left {
 				all[i] = h
 			}
 		}
-		if !taken {
+		if taken {
+			ends = append(ends, end)
+		} else {
 			free++
 		}
 	}
-	if free >= b.need() {
-		return nil
+	more := b.need() - free
+	if more <= 0 {
+		return nil, 0
+	}
+	if slices.Sort(ends); more <= len(ends) {
+		freeIn = ends[more-1]
 	}
 	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Token, b.Token) })
-	return all
+	return all, freeIn
 }
 
 // common returns the holders that are in a majority of the lists, in order of first appearance.
@@ -258,6 +281,10 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		}
 		slices.Sort(names)
 		for _, name := range names {
+			// A server lists no free name, and counts as one where the name is free.
+			for len(records[name]) < len(lists) {
+				records[name] = append(records[name], driver.Record{Name: name})
+			}
 			if r := b.settled(ctx, name, records[name]); (r.Kind != driver.Unused || r.Damaged != "") && len(out) < limit {
 				out = append(out, r)
 			}

@@ -31,6 +31,23 @@ func TestPartial(t *testing.T) {
 	} {
 		if r := b.merge("x", c.records); len(r.Partial) != c.want {
 			t.Errorf("%s: %+v; want %d", name, r.Partial, c.want)
+		} else if want := min(time.Duration(c.want), 1) * 9 * time.Second; r.FreeIn != want {
+			t.Errorf("%s: free in %v; want %v", name, r.FreeIn, want)
 		}
+	}
+}
+
+// TestWriterBesideReaders: each server names one of the readers that a majority has, and not the same one.
+func TestWriterBesideReaders(t *testing.T) {
+	r := newRequest(&driver.Request{ID: "w", Name: "x", Mode: driver.Exclusive, N: 1}, 3)
+	for i, id := range []string{"a", "b"} {
+		r.votes[i].reply.Holder = &driver.Holder{ID: id, Mode: driver.Shared, N: 1}
+	}
+	if h := r.notYet().Holder; h == nil || h.Partial {
+		t.Errorf("two servers with readers: %+v; want one that is not at too few", h)
+	}
+	r.votes[1].reply.Holder.Mode = driver.Exclusive
+	if h := r.notYet().Holder; h == nil || !h.Partial {
+		t.Errorf("a reader, and a writer: %+v; want one at too few servers", h)
 	}
 }

@@ -348,7 +348,8 @@ func (r *request) notYet() driver.Reply {
 }
 
 // inTheWay returns the holder with the most servers, and their number. A slow server may have given
-// its grant another token, which its holder raises; so the token is the one that most servers have.
+// its grant another token, which its holder raises; so the token is the one that most servers have. A server
+// names one of its readers, and servers may name different ones: so they count together.
 func (r *request) inTheWay() (*driver.Holder, int) {
 	var best *driver.Holder
 	most, agree := 0, 0
@@ -359,9 +360,10 @@ func (r *request) inTheWay() (*driver.Holder, int) {
 		}
 		n, same := 0, 0
 		for j := range r.votes {
-			if o := r.votes[j].reply.Holder; o != nil && o.ID == h.ID {
+			o := r.votes[j].reply.Holder
+			if o != nil && (o.ID == h.ID || o.Mode == driver.Shared && h.Mode == driver.Shared) {
 				n++
-				if o.Token == h.Token {
+				if o.ID == h.ID && o.Token == h.Token {
 					same++
 				}
 			}

@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -83,4 +84,69 @@ func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
 	if rec, err = b.Inspect(within(t), "x"); err != nil || len(rec.Partial) > 0 {
 		t.Errorf("while c holds it: %+v, %v", rec, err)
 	}
+}
+
+// left returns a quorum of which the first server has a grant whose client has ended, and connections that can be
+// disturbed.
+func left(t *testing.T) (*group, proxies) {
+	t.Helper()
+	const ttl = 20 * time.Second
+	g := start(t, 3, time.Minute)
+	ways := g.proxies()
+	cut := g.backend(ways.addrs())
+	s := open(t, cut, "a", ttl)
+	r := try("x", "a-1")
+	r.MinHold = time.Millisecond // it is asked for at all servers at once
+	h := get(t, s, r)
+	g.shows(t, 0, "x", "the grant", func(r driver.Record) bool { return len(r.Holders) == 1 && r.Holders[0].ID == h.ID },
+		renewals(t, s, h))
+	ways[0].Refuse()
+	if err := s.Release(within(t), h, 0); err != nil && !errors.Is(err, driver.ErrUncertain) {
+		t.Fatalf("Release: %v", err)
+	}
+	_ = s.Close(within(t))
+	_ = cut.Close()
+	ways[0].Heal()
+	return g, ways
+}
+
+// TestFreeBesideAMissedRelease: one server has a grant that nobody ends, and a majority is free. So the name is not in
+// use, for Inspect and for List, which hears nothing of a name from servers where it is free.
+func TestFreeBesideAMissedRelease(t *testing.T) {
+	t.Parallel()
+	g, _ := left(t)
+	b := g.backend(g.addrs())
+	free := func() error { // a server that does not answer in time counts as one that is not free
+		rec, err := b.Inspect(within(t), "x")
+		list, lerr := b.List(within(t), "", "", 10)
+		if err != nil || lerr != nil || rec.Kind != driver.Unused || len(list) > 0 {
+			return fmt.Errorf("Inspect: %+v, %v; List: %+v, %v; want it free", rec, err, list, lerr)
+		}
+		return nil
+	}
+	err := free()
+	for tries := 0; err != nil && tries < 5; tries++ {
+		err = free()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	get(t, open(t, b, "c", time.Second), try("x", "c-1"))
+}
+
+// TestFreeAtASlowServer: one of the free servers is far away. A request waits for it, and so does Inspect.
+func TestFreeAtASlowServer(t *testing.T) {
+	t.Parallel()
+	g, ways := left(t)
+	b := g.backend(ways.addrs())
+	ways[2].Delay(150 * time.Millisecond) // each way
+	c := open(t, b, "c", 20*time.Second)
+	rec, err := b.Inspect(within(t), "x")
+	for tries := 0; tries < 5 && (err != nil || rec.Kind != driver.Unused); tries++ {
+		rec, err = b.Inspect(within(t), "x")
+	}
+	if err != nil || rec.Kind != driver.Unused {
+		t.Errorf("Inspect: %+v, %v; want it free", rec, err)
+	}
+	get(t, c, try("x", "c-1"))
 }

@@ -20,7 +20,7 @@ then who takes and frees them. It takes no lock.
 A line has the time, the name, what has changed, and the state of the name now:
 
   held     there is a new grant
-  ended    a grant has ended, and others hold the name
+  ended    a grant has ended, and the name is not free: others hold it, or it is kept
   free     nobody holds the name any more, or a latch or limit was removed
   waiting  the queue has changed
   count    the count of a latch has changed, or there is a new latch

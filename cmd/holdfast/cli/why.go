@@ -48,7 +48,10 @@ func suspicious(r *holdfast.Record, long time.Duration) string {
 		}
 	}
 	for i := range r.Partial { // one that is still being made is young
-		if h := &r.Partial[i]; signs.Late(h) {
+		switch h := &r.Partial[i]; {
+		case h.Kept:
+			return fmt.Sprintf("too few servers of the quorum are free: some keep it for %s", who(h))
+		case signs.Late(h):
 			return fmt.Sprintf("too few servers of the quorum are free: the grant of %s %s", who(h), noRenewal(h))
 		}
 	}

@@ -45,6 +45,8 @@ func testWhy(t *testing.T) {
 		"servers of a quorum with grants of others": {holdfast.Record{Kind: "lock", Waiting: 1, Waiters: few(alive),
 			Partial: few(stopped)}, []string{"Too few servers of the quorum are free", "a grant of u@h:2 for another 5s."},
 			"too few servers of the quorum are free: the grant of u@h:2 not renewed for 10s"},
+		"kept by servers of a quorum": {holdfast.Record{Kind: "lock", Partial: few(kept)},
+			[]string{"Too few servers of the quorum are free"}, "too few servers of the quorum are free: some keep it for "},
 		"nobody waits beside one": {holdfast.Record{Kind: "lock", Partial: few(alive)},
 			[]string{"Too few servers of the quorum are free"}, ""},
 		"stopped": {holdfast.Record{Kind: "lock", Holders: few(stopped)},
