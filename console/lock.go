@@ -24,6 +24,7 @@ type card struct {
 	Lease    lease
 	Token    string
 	Kept     bool
+	Partial  bool        // at too few servers of a quorum
 	Waits    []namedLink // what its process waits for elsewhere
 	Holds    []namedLink
 	Asked    []string
@@ -140,6 +141,9 @@ func (s *snapshot) lockPage(r *holdfast.Record, now time.Time, mayChange bool) l
 	for i := range r.Holders[:min(b.Held, maxCards)] {
 		b.Holders = append(b.Holders, s.card(r, &r.Holders[i], now, mayChange))
 	}
+	for i := range r.Partial { // nobody may break them
+		b.Holders = append(b.Holders, s.card(r, &r.Partial[i], now, false))
+	}
 	for i := range r.Waiters {
 		b.Waiters = append(b.Waiters, s.card(r, &r.Waiters[i], now, false))
 	}
@@ -170,7 +174,7 @@ func (s *snapshot) lockPage(r *holdfast.Record, now time.Time, mayChange bool) l
 
 func (s *snapshot) card(r *holdfast.Record, h *holdfast.Holder, now time.Time, mayBreak bool) card {
 	c := card{Who: who(h), Host: h.Host, Mode: mode(r.Kind, h), Age: heldFor(h, now), Lease: s.leaseOf(h),
-		Token: tokenText(h.Token), Kept: h.Kept}
+		Token: tokenText(h.Token), Kept: h.Kept, Partial: h.Partial}
 	if h.Host != "" {
 		c.HostLink = query{Host: h.Host, Sort: "pain"}.link(1)
 	}

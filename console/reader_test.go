@@ -179,3 +179,28 @@ func TestManyHolders(t *testing.T) {
 		t.Error("the page does not say that there are more")
 	}
 }
+
+// Grants at too few servers of a quorum are on the list and on the page of the name, without a form to break them.
+func TestPartialIsShown(t *testing.T) {
+	r := build(t, time.Minute, "x: p1 |")[0]
+	r.Partial, r.Holders = r.Holders, nil
+	r.Partial[0].Partial = true
+	s := &snapshot{graph: &graph{}}
+	x := s.row(&r, time.Now(), false)
+	if !x.HasOne || len(x.Flags) != 1 || x.Flags[0].Text != "too few servers" {
+		t.Errorf("the row: %+v", x)
+	}
+	b := s.lockPage(&r, time.Now(), true)
+	if len(b.Holders) != 1 || b.Holders[0].Break != "" || b.Held != 0 {
+		t.Errorf("the page: %+v", b)
+	}
+	var out strings.Builder
+	if err := pages().ExecuteTemplate(&out, "lock.html", &page{Body: b}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Grants at too few servers", "too few servers</span>"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+}

@@ -61,7 +61,8 @@ func (a *app) breakLock(name string, token uint64, reason string) error {
 		err = s.noted(s.Break(ctx, name, token, reason))
 		switch i := slices.IndexFunc(r.Holders, func(h holdfast.Holder) bool { return h.Token == token }); {
 		case errors.Is(err, holdfast.ErrGone):
-			return &failure{exitRefused, fmt.Errorf("%s: no grant has token %d; see holdfast info", show(name), token)}
+			return &failure{exitRefused, fmt.Errorf("%s: no grant has token %d%s; see holdfast info", show(name), token,
+				partly(&r))}
 		case err != nil:
 			return err
 		case i >= 0 && r.Holders[i].Kept:
@@ -74,6 +75,14 @@ func (a *app) breakLock(name string, token uint64, reason string) error {
 		}
 		return err
 	})
+}
+
+// partly says why a grant at too few servers of a quorum does not count.
+func partly(r *holdfast.Record) string {
+	if len(r.Partial) == 0 {
+		return ""
+	}
+	return " at a majority of the quorum's servers, and others end by themselves"
 }
 
 // aftermath says what the holder of a broken grant may still do.

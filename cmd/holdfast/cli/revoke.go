@@ -148,7 +148,7 @@ func (s *session) ask(ctx context.Context, name string, o *revokeOptions) (asked
 	case o.token != 0:
 		return nil, &failure{exitRefused, fmt.Errorf("%s: no holder has token %d; see holdfast info", show(name), o.token)}
 	}
-	return nil, &failure{exitRefused, fmt.Errorf("%s: nobody holds it", show(name))}
+	return nil, &failure{exitRefused, fmt.Errorf("%s: nobody holds it%s", show(name), partly(&r))}
 }
 
 // awaitEnds waits until the grants of holders have ended.

@@ -216,3 +216,25 @@ func me(t *testing.T, c *holdfast.Client) string {
 	}
 	return who(&r.Holders[0])
 }
+
+// partial is a store that has only grants at too few servers of a quorum.
+type partial struct{ driver.Backend }
+
+func (partial) Inspect(context.Context, string) (driver.Record, error) {
+	part := []driver.Holder{{ID: "a", N: 1, Token: 3, Partial: true}}
+	return driver.Record{Name: "x", Kind: driver.Lock, Partial: part}, nil
+}
+
+// A refusal of revoke says why a grant that info shows is no holder.
+func TestRevokeOfPartial(t *testing.T) {
+	c, err := holdfast.New(t.Context(), partial{memlock.New()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }()
+	_, err = (&session{Client: c}).ask(t.Context(), "x", &revokeOptions{})
+	const want = "x: nobody holds it at a majority of the quorum's servers, and others end by themselves"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v; want %s", err, want)
+	}
+}
