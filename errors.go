@@ -128,7 +128,7 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, "; last known holder: %s", e.Holder)
 	case errors.Is(e.Err, ErrHeld):
 		fmt.Fprintf(&b, ": %s", e.Holder)
-	case e.Holder.Kept || e.Holder.Partial: // nobody holds it, or perhaps nobody
+	case e.Holder.Kept || e.Holder.Partial: // perhaps nobody holds it
 		fmt.Fprintf(&b, "; %s", e.Holder)
 	default:
 		fmt.Fprintf(&b, "; held by %s", e.Holder)

@@ -74,7 +74,7 @@ func difference(before *Record, damaged bool, now *Record) (e Event, any bool) {
 	return e, true
 }
 
-// taken counts who has a name, also if that is too few servers of a quorum.
+// taken counts the grants of a name, also those at too few servers of a quorum.
 func taken(r *Record) int { return len(r.Holders) + len(r.Partial) }
 
 // without returns the grants of list that others do not have. A token belongs to one grant. A name

@@ -132,7 +132,7 @@ type Record struct {
 
 	// Partial is why nobody gets a name that has no holder: requests that have servers of a quorum,
 	// but too few of them ([Holder.Partial]), leave too few to others. The name is in use then. FreeIn is
-	// when enough servers are free, unless a grant is renewed; 0: unknown, because others are away.
+	// when enough servers are free, unless a grant is renewed, or servers that are away are needed, too.
 	Partial []Holder
 	FreeIn  time.Duration
 

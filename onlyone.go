@@ -40,7 +40,7 @@ func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, 
 // NextRun returns when OnlyOne with this name and tick can run next, on this machine's clock: when
 // the store stops keeping the name. If it can run now, the time is not in the future. While a run is
 // under way, the time is an estimate: it is later if the run takes longer, and earlier if the run
-// fails under RetryFailed. So is the time of [Record.Partial]: it is earlier if servers return before.
+// fails under RetryFailed. So is [Record.FreeIn] of a quorum.
 // NextRun is one exchange with the store.
 // Errors: ErrInvalid for a tick that is not positive, and those of Inspect.
 func (c *Client) NextRun(ctx context.Context, name string, every time.Duration) (time.Time, error) {
@@ -52,16 +52,7 @@ func (c *Client) NextRun(ctx context.Context, name string, every time.Duration) 
 		return time.Time{}, err
 	}
 	now := time.Now()
-	next := now
-	if r.FreeIn > 0 {
-		next = now.Add(r.FreeIn)
-	} else {
-		for i := range r.Partial { // each has servers of a quorum that may be needed
-			if end := now.Add(r.Partial[i].Left); end.After(next) {
-				next = end
-			}
-		}
-	}
+	next := now.Add(r.FreeIn)
 	for i := range r.Holders {
 		h := &r.Holders[i]
 		end := h.Since.Add(TickHold(every)) // of a run under way; the lease ends sooner

@@ -120,14 +120,11 @@ var troubles = map[string]func(b *bench){
 		servers := b.useQuorum()
 		p := b.start("--ttl", "50s", "run", "deploy/prod", "--", "sh", "-c", "echo $$ >$D/held; exec sleep 1000")
 		b.file("held")
-		holds := func() bool {
+		b.until("the first server has the grant", func() bool {
 			return slices.ContainsFunc(shards, func(shard string) bool {
 				return servers[0].Do("EXISTS hfq:{"+shard+"}:l:deploy/prod") == ":1"
 			})
-		}
-		for end := time.Now().Add(limit); !holds() && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond)
-		}
+		})
 		servers[0].Pause()
 		p.signal(syscall.SIGTERM)
 		p.code()

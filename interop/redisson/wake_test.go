@@ -68,7 +68,9 @@ func TestGivingUp(t *testing.T) {
 				holder.Do("lock", kind, name)
 				waiter.Must("busy", "try", kind, name, 300)
 				late.Send("lock", kind, name)
-				w.waiting(kind, name, 1)
+				w.waiting(kind, name, 1) // perhaps only the subscription of the waiter that gave up
+				// Redisson 4.7.0 may miss a release right beside the start of its waiter: see docs/redisson.md.
+				remote.MustWait("another has it", late)
 				begin := time.Now()
 				holder.Do("unlock")
 				late.OK("lock")

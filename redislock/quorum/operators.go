@@ -156,8 +156,8 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 	return out
 }
 
-// partial returns the holders of single servers that leave less than a majority to everybody else, and when
-// enough servers are free; 0: others do not answer.
+// partial returns the holders of single servers that leave less than a majority to everybody else, and
+// driver.Record.FreeIn.
 func (b *Backend) partial(holders [][]driver.Holder, waiters []driver.Holder) (
 	all []driver.Holder, freeIn time.Duration) {
 	waits, at, free := map[string]bool{}, map[string]int{}, 0
@@ -188,8 +188,8 @@ func (b *Backend) partial(holders [][]driver.Holder, waiters []driver.Holder) (
 	if more <= 0 {
 		return nil, 0
 	}
-	if slices.Sort(ends); more <= len(ends) {
-		freeIn = ends[more-1]
+	if slices.Sort(ends); len(ends) > 0 {
+		freeIn = ends[min(more, len(ends))-1]
 	}
 	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Token, b.Token) })
 	return all, freeIn

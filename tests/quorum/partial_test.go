@@ -21,22 +21,7 @@ func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
 	waits := open(t, b, "c", ttl)
 	last := time.Now()
 	for i, id := range []string{"a", "b"} {
-		cut := g.backend(ways.addrs())
-		s := open(t, cut, id, ttl)
-		r := try("x", id+"-1")
-		r.MinHold = time.Millisecond // it is asked for at all servers at once
-		h := get(t, s, r)
-		last = time.Now()
-		g.shows(t, i, "x", "the grant", func(r driver.Record) bool { return len(r.Holders) == 1 && r.Holders[0].ID == h.ID },
-			renewals(t, s, h))
-		ways[i].Refuse()
-		// Only one server does b's: whether that is a majority depends on what is known about the third.
-		if err := s.Release(within(t), h, 0); err != nil && !errors.Is(err, driver.ErrUncertain) {
-			t.Fatalf("Release: %v", err)
-		}
-		_ = s.Close(within(t))
-		_ = cut.Close()
-		ways[i].Heal()
+		last = g.leaves(t, ways, i, id, ttl)
 	}
 	r := try("x", "c-1")
 	r.Wait = true
@@ -86,35 +71,36 @@ func TestTwoMissedReleasesOfClosedSessions(t *testing.T) {
 	}
 }
 
-// left returns a quorum of which the first server has a grant whose client has ended, and connections that can be
-// disturbed.
-func left(t *testing.T) (*group, proxies) {
+// leaves makes a client get x and end while server i is away. That server keeps the grant. The lease has begun before
+// the time that leaves returns.
+func (g *group) leaves(t *testing.T, ways proxies, i int, id string, ttl time.Duration) (granted time.Time) {
 	t.Helper()
-	const ttl = 20 * time.Second
-	g := start(t, 3, time.Minute)
-	ways := g.proxies()
-	cut := g.backend(ways.addrs())
-	s := open(t, cut, "a", ttl)
-	r := try("x", "a-1")
+	b := g.backend(ways.addrs())
+	s := open(t, b, id, ttl)
+	r := try("x", id+"-1")
 	r.MinHold = time.Millisecond // it is asked for at all servers at once
 	h := get(t, s, r)
-	g.shows(t, 0, "x", "the grant", func(r driver.Record) bool { return len(r.Holders) == 1 && r.Holders[0].ID == h.ID },
+	granted = time.Now()
+	g.shows(t, i, "x", "the grant", func(r driver.Record) bool { return len(r.Holders) == 1 && r.Holders[0].ID == h.ID },
 		renewals(t, s, h))
-	ways[0].Refuse()
+	ways[i].Refuse()
+	// If another client has left a grant, too, only one server does this release: whether that is a majority depends
+	// on what is known about the third.
 	if err := s.Release(within(t), h, 0); err != nil && !errors.Is(err, driver.ErrUncertain) {
 		t.Fatalf("Release: %v", err)
 	}
 	_ = s.Close(within(t))
-	_ = cut.Close()
-	ways[0].Heal()
-	return g, ways
+	_ = b.Close()
+	ways[i].Heal()
+	return granted
 }
 
 // TestFreeBesideAMissedRelease: one server has a grant that nobody ends, and a majority is free. So the name is not in
 // use, for Inspect and for List, which hears nothing of a name from servers where it is free.
 func TestFreeBesideAMissedRelease(t *testing.T) {
 	t.Parallel()
-	g, _ := left(t)
+	g := start(t, 3, time.Minute)
+	g.leaves(t, g.proxies(), 0, "a", 20*time.Second)
 	b := g.backend(g.addrs())
 	free := func() error { // a server that does not answer in time counts as one that is not free
 		rec, err := b.Inspect(within(t), "x")
@@ -137,7 +123,9 @@ func TestFreeBesideAMissedRelease(t *testing.T) {
 // TestFreeAtASlowServer: one of the free servers is far away. A request waits for it, and so does Inspect.
 func TestFreeAtASlowServer(t *testing.T) {
 	t.Parallel()
-	g, ways := left(t)
+	g := start(t, 3, time.Minute)
+	ways := g.proxies()
+	g.leaves(t, ways, 0, "a", 20*time.Second)
 	b := g.backend(ways.addrs())
 	ways[2].Delay(150 * time.Millisecond) // each way
 	c := open(t, b, "c", 20*time.Second)

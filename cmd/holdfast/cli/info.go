@@ -25,7 +25,8 @@ With Redis, info also looks whether another program uses the same name as a key,
 locks with SET NX: the two do not exclude each other.
 
 Exit codes of -q, for scripts: 0 if somebody holds the name, or if it is kept, or if too few servers
-of a quorum are free, or if it is a latch that is not open; 1 if not. Other codes are as for every command.`
+of a quorum are free, or if it is a latch that is not open; 1 if not. Other codes are as for every
+command.`
 
 // infoOptions are the flags of info.
 type infoOptions struct {

@@ -35,7 +35,8 @@ the first waiter has waited.
 
 --stale shows only names that need somebody who looks, with the reason: a holder or a waiter that has
 not renewed for half of its lease, a name that has been held or waited for longer than --long while
-somebody waits, a grant that blocks a name at too few servers of a quorum, and a damaged record. "holdfast info NAME" says more.
+somebody waits, a grant that blocks a name at too few servers of a quorum, and a damaged record.
+"holdfast info NAME" says more.
 
 LEASE is how long the store keeps the grant if the holder renews it no more. A holder that lives
 renews every third of its TTL, so a lease that runs out shows one that is gone or cut off.`

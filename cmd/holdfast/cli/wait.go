@@ -16,8 +16,9 @@ import (
 const waitAgain = time.Second
 
 const aboutWait = `Wait until nobody holds NAME, and it is not kept for a minimum hold. Of a semaphore no permit is in
-use then, and of a quorum a majority is free. wait takes no lock and stands in no queue: waiters get the name first, and somebody may
-have taken it again when the next command runs. Only "holdfast run" runs a command under the lock.
+use then, and of a quorum a majority is free. wait takes no lock and stands in no queue: waiters get
+the name first, and somebody may have taken it again when the next command runs. Only "holdfast run"
+runs a command under the lock.
 
 Exit codes: 0 the name is free; 75 it was not within -w. Other codes are as for every command.
 For a latch there is "holdfast latch wait".`
