@@ -52,10 +52,10 @@ func TestErrorNamesTheLastKnownHolder(t *testing.T) {
 		if got := (&holdfast.Error{Op: "lock", Name: "a", Holder: kept, Err: context.Canceled}).Error(); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
-		h.Partial = true
+		h.Partial, h.Left = true, 9*time.Second
 		for want, err := range map[string]error{
-			`holdfast: lock "a": held by another: at too few servers of the quorum: sleep (h:7) for 0s`: holdfast.ErrHeld,
-			`holdfast: lock "a": context canceled; at too few servers of the quorum: sleep (h:7) for 0s`: context.
+			`holdfast: lock "a": held by another: at too few servers of the quorum, for another 9s: sleep (h:7)`: holdfast.ErrHeld,
+			`holdfast: lock "a": context canceled; at too few servers of the quorum, for another 9s: sleep (h:7)`: context.
 				Canceled,
 		} {
 			if got := (&holdfast.Error{Op: "lock", Name: "a", Holder: h, Err: err}).Error(); got != want {

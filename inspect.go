@@ -64,17 +64,17 @@ type Holder struct {
 // String returns one line for people: deploy.sh (ci@runner-7:4211) "release 12" for 12s.
 func (h *Holder) String() string {
 	var b strings.Builder
-	if h.Partial {
-		b.WriteString("at too few servers of the quorum: ")
-	}
-	if h.Kept {
+	switch {
+	case h.Partial:
+		fmt.Fprintf(&b, "at too few servers of the quorum, for another %v: ", round(h.Left))
+	case h.Kept:
 		fmt.Fprintf(&b, "kept for another %v after ", round(h.Left))
 	}
 	b.WriteString(h.who())
 	if h.Note != "" {
 		fmt.Fprintf(&b, " %q", h.Note)
 	}
-	if !h.Undated {
+	if !h.Undated && !h.Partial {
 		fmt.Fprintf(&b, " for %v", round(time.Since(h.Since)))
 	}
 	return b.String()

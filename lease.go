@@ -265,6 +265,9 @@ func (l *Lease) release(now bool) (report bool, err error) {
 		return true, nil
 	}
 	l.noticeExpiry()
+	if now {
+		_ = l.Err() // a cancel does not say whether there was a grant, so the clock does
+	}
 	prior, shared := l.finish()
 	c.mu.Lock()
 	first := !l.releaseCalled

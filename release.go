@@ -21,12 +21,6 @@ func (l *Lease) releaseAtStore(ctx context.Context, ended time.Time) error {
 	case err == nil:
 		l.recordRelease(sent)
 		l.cancelLate()
-		if l.cancelsGrant() { // a cancel does not say whether there was a grant
-			if why := l.expiredBefore(ended); why != nil {
-				why.Op = "release"
-				return why
-			}
-		}
 		return nil
 	case errors.Is(err, driver.ErrTaken):
 		l.cancelLate()
@@ -70,13 +64,6 @@ func (l *Lease) recordRelease(sent time.Duration) {
 	confirms := !l.keepsNothing // a cancel does not say whether there was a grant
 	l.c.mu.Unlock()
 	l.recordEnd(HistoryReleased, "", confirms, sent)
-}
-
-// cancelsGrant reports whether the release of l is a cancel.
-func (l *Lease) cancelsGrant() bool {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	return l.keepsNothing
 }
 
 // releaseOnce is one exchange that releases the grant of l, which has ended.

@@ -36,7 +36,8 @@ type recordOut struct {
 	Holders []holderOut `json:"holders"`
 	Waiters []holderOut `json:"waiters"`
 	Waiting int         `json:"waiting"`
-	Partial []holderOut `json:"partial,omitempty"` // of a quorum: they leave too few servers to others
+	Partial []holderOut `json:"partial,omitempty"`    // of a quorum: they leave too few servers to others
+	FreeMS  int64       `json:"free_in_ms,omitempty"` // when enough of them are free
 	Damaged string      `json:"damaged,omitempty"`
 }
 
@@ -60,7 +61,8 @@ func holders(list []holdfast.Holder) []holderOut {
 
 func recordFor(r *holdfast.Record) recordOut {
 	out := recordOut{Name: r.Name, Kind: r.Kind, Limit: r.Limit, Token: strconv.FormatUint(r.Token, 10),
-		Holders: holders(r.Holders), Waiters: holders(r.Waiters), Waiting: r.Waiting, Partial: holders(r.Partial),
+		Holders: holders(r.Holders), Waiters: holders(r.Waiters), Waiting: r.Waiting,
+		Partial: holders(r.Partial), FreeMS: r.FreeIn.Milliseconds(),
 		Damaged: r.Damaged}
 	switch r.Kind {
 	case "latch":

@@ -16,7 +16,7 @@ type partly struct{ driver.Backend }
 
 func (partly) rec() driver.Record {
 	part := []driver.Holder{{ID: "a", N: 1, Left: time.Second, Partial: true}}
-	return driver.Record{Name: "x", Kind: driver.Lock, Partial: part}
+	return driver.Record{Name: "x", Kind: driver.Lock, Partial: part, FreeIn: time.Second}
 }
 
 func (p partly) Inspect(context.Context, string) (driver.Record, error) { return p.rec(), nil }

@@ -61,9 +61,13 @@ func Unheld(r *holdfast.Record, who func(*holdfast.Holder) string, rough func(ti
 	if len(r.Partial) == 0 {
 		return "Nobody holds it; the first waiter gets it when it asks next."
 	}
-	return "Too few servers of the quorum are free, and no majority of them names one holder. Others have a grant of " +
+	text := "Too few servers of the quorum are free, and no majority of them names one holder. Others have a grant of " +
 		Partial(r, who, rough) + ". Such a grant stays behind when its program ends while the server is away. It ends " +
 		"by itself; break cannot end it."
+	if r.FreeIn > 0 {
+		text += " Enough servers are free in " + rough(r.FreeIn) + ", unless one is renewed, or servers that are away are needed."
+	}
+	return text
 }
 
 // Partial names the requests that have too few servers of a quorum to hold a name, and says for how long.

@@ -51,7 +51,7 @@ func queryUntil[T any](ctx context.Context, b *Backend, f func(context.Context, 
 	}
 	var errs []error
 	var late <-chan time.Time
-	patience := 4 * grace
+	var majority time.Time
 	for answered := 0; answered < len(b.servers); {
 		select {
 		case a := <-answers:
@@ -61,13 +61,15 @@ func queryUntil[T any](ctx context.Context, b *Backend, f func(context.Context, 
 				break
 			}
 			values, of = append(values, a.v), append(of, a.i)
-			if len(values) == b.need() {
+			if n := len(values); n >= b.need() {
+				if n == b.need() {
+					majority = time.Now()
+				}
+				patience := 4 * grace
 				if !clear(values) {
 					patience = 20 * grace
 				}
-				timer := time.NewTimer(patience)
-				defer timer.Stop()
-				late = timer.C
+				late = time.After(time.Until(majority.Add(patience)))
 			}
 		case <-late:
 			return values, of, nil
@@ -257,20 +259,24 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	var out []driver.Record
 	for len(out) < limit {
 		want := limit - len(out)
-		lists, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) ([]driver.Record, error) {
+		lists, _, err := queryUntil(ctx, b, func(ctx context.Context, m *redislock.Member) ([]driver.Record, error) {
 			return m.List(ctx, prefix, after, want)
+		}, func(lists [][]driver.Record) bool {
+			for name, records := range byName(lists) {
+				if len(b.merge(name, records).Partial) > 0 { // a late one may be free
+					return false
+				}
+			}
+			return true
 		})
 		if err != nil {
 			return nil, err
 		}
 		// A full list may lack names after its last one that others have.
-		records, end := map[string][]driver.Record{}, ""
+		records, end := byName(lists), ""
 		for _, l := range lists {
 			if len(l) == want && (end == "" || l[want-1].Name < end) {
 				end = l[want-1].Name
-			}
-			for _, r := range l {
-				records[r.Name] = append(records[r.Name], r)
 			}
 		}
 		names := make([]string, 0, len(records))
@@ -281,10 +287,6 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			// A server lists no free name, and counts as one where the name is free.
-			for len(records[name]) < len(lists) {
-				records[name] = append(records[name], driver.Record{Name: name})
-			}
 			if r := b.settled(ctx, name, records[name]); (r.Kind != driver.Unused || r.Damaged != "") && len(out) < limit {
 				out = append(out, r)
 			}
@@ -295,6 +297,22 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		after = end
 	}
 	return out, nil
+}
+
+// byName returns the records of each name. A server lists no free name, and counts as one where it is free.
+func byName(lists [][]driver.Record) map[string][]driver.Record {
+	records := map[string][]driver.Record{}
+	for _, l := range lists {
+		for _, r := range l {
+			records[r.Name] = append(records[r.Name], r)
+		}
+	}
+	for name := range records {
+		for len(records[name]) < len(lists) {
+			records[name] = append(records[name], driver.Record{Name: name})
+		}
+	}
+	return records
 }
 
 // settled is merge for List. If one server's record is damaged, a majority that knows the name may be

@@ -77,12 +77,12 @@ func (a *app) breakLock(name string, token uint64, reason string) error {
 	})
 }
 
-// partly says why a grant at too few servers of a quorum does not count.
+// partly says what becomes of grants at too few servers of a quorum.
 func partly(r *holdfast.Record) string {
 	if len(r.Partial) == 0 {
 		return ""
 	}
-	return " at a majority of the quorum's servers, and others end by themselves"
+	return "; a grant at too few servers of the quorum ends by itself"
 }
 
 // aftermath says what the holder of a broken grant may still do.

@@ -111,8 +111,8 @@ func describe(h *holdfast.Holder) string {
 		b.WriteString(" " + quote(h.Program))
 	}
 	switch {
-	case h.Kept && h.Partial:
-		fmt.Fprintf(&b, " keeps others for another %s (a minimum hold)", rough(h.Left))
+	case h.Partial:
+		fmt.Fprintf(&b, ", which ends in %s", rough(h.Left))
 	case h.Kept:
 		fmt.Fprintf(&b, " %s ago", rough(time.Since(h.Since)))
 	default:
@@ -189,7 +189,8 @@ type recordJSON struct {
 	Holders []holderJSON `json:"holders"`
 	Waiters []holderJSON `json:"waiters"`
 	Waiting int          `json:"waiting"`
-	Partial []holderJSON `json:"partial,omitempty"` // of a quorum: they leave too few servers to others
+	Partial []holderJSON `json:"partial,omitempty"`    // of a quorum: they leave too few servers to others
+	FreeMS  int64        `json:"free_in_ms,omitempty"` // when enough of them are free
 	Damaged string       `json:"damaged,omitempty"`
 
 	// The texts of info: why the name is taken, and what other programs keep under it.
@@ -224,6 +225,7 @@ func toJSON(r *holdfast.Record) recordJSON {
 	out := recordJSON{
 		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Set: r.LimitSet, Token: strconv.FormatUint(r.Token, 10),
 		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting, Partial: holdersJSON(r.Partial),
+		FreeMS:  r.FreeIn.Milliseconds(),
 		Damaged: r.Damaged,
 	}
 	switch r.Kind {

@@ -233,7 +233,7 @@ func TestRevokeOfPartial(t *testing.T) {
 	}
 	defer func() { _ = c.Close(context.Background()) }()
 	_, err = (&session{Client: c}).ask(t.Context(), "x", &revokeOptions{})
-	const want = "x: nobody holds it at a majority of the quorum's servers, and others end by themselves"
+	const want = "x: nobody holds it; a grant at too few servers of the quorum ends by itself"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v; want %s", err, want)
 	}

@@ -118,6 +118,9 @@ func (s *session) held(err error, o *runOptions, name string) error {
 				holder = &r.Holders[i]
 			}
 		}
+		if len(r.Holders) == 0 && len(r.Partial) > 0 { // a refusal cannot tell readers apart
+			holder = &r.Partial[0]
+		}
 		if r.Kind == "semaphore" && e.Name == name {
 			permits = permitsText(&r, o.permits)
 		}
