@@ -19,7 +19,7 @@ func TestUnheld(t *testing.T) {
 	r.Partial = []holdfast.Holder{{Program: "a", Left: 9 * time.Second}, {Program: "b", Left: time.Second}}
 	const want = "Too few servers of the quorum are free, and no majority of them names one holder. Others have a " +
 		"grant of a for another 9s, b for another 1s. Such a grant stays behind when its program ends while the server " +
-		"is away. It ends by itself; break cannot end it. Enough servers are free in 1s, unless one is renewed, or servers " +
+		"is away. It ends by itself; break cannot end it. Enough servers are free in 1s, unless a grant is renewed, or servers " +
 		"that are away are needed."
 	if got := signs.Unheld(r, program, exact); got != want {
 		t.Errorf("%s\nwant %s", got, want)

@@ -65,7 +65,7 @@ func Unheld(r *holdfast.Record, who func(*holdfast.Holder) string, rough func(ti
 		Partial(r, who, rough) + ". Such a grant stays behind when its program ends while the server is away. It ends " +
 		"by itself; break cannot end it."
 	if r.FreeIn > 0 {
-		text += " Enough servers are free in " + rough(r.FreeIn) + ", unless one is renewed, or servers that are away are needed."
+		text += " Enough servers are free in " + rough(r.FreeIn) + ", unless a grant is renewed, or servers that are away are needed."
 	}
 	return text
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -52,26 +53,34 @@ func queryUntil[T any](ctx context.Context, b *Backend, f func(context.Context, 
 	var errs []error
 	var late <-chan time.Time
 	var majority time.Time
-	for answered := 0; answered < len(b.servers); {
+	missing := slices.Clone(b.servers)
+	for len(missing) > 0 {
 		select {
 		case a := <-answers:
-			answered++
+			missing = slices.DeleteFunc(missing, func(s *server) bool { return s == b.servers[a.i] })
 			if a.err != nil {
 				errs = append(errs, a.err)
+			} else {
+				b.servers[a.i].waitedFor(true)
+				values, of = append(values, a.v), append(of, a.i)
+			}
+			if len(values) < b.need() {
 				break
 			}
-			values, of = append(values, a.v), append(of, a.i)
-			if n := len(values); n >= b.need() {
-				if n == b.need() {
-					majority = time.Now()
-				}
-				patience := 4 * grace
-				if !clear(values) {
-					patience = 20 * grace
-				}
-				late = time.After(time.Until(majority.Add(patience)))
+			if majority.IsZero() {
+				majority = time.Now()
 			}
+			patience := 4 * grace
+			if slices.ContainsFunc(missing, (*server).mayAnswer) && !clear(values) {
+				patience = 20 * grace
+			}
+			late = time.After(time.Until(majority.Add(patience)))
 		case <-late:
+			if time.Since(majority) >= 20*grace {
+				for _, s := range missing {
+					s.waitedFor(false)
+				}
+			}
 			return values, of, nil
 		case <-caller.Done():
 			if len(values) >= b.need() {
@@ -262,8 +271,9 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		lists, _, err := queryUntil(ctx, b, func(ctx context.Context, m *redislock.Member) ([]driver.Record, error) {
 			return m.List(ctx, prefix, after, want)
 		}, func(lists [][]driver.Record) bool {
-			for name, records := range byName(lists) {
-				if len(b.merge(name, records).Partial) > 0 { // a late one may be free
+			records, _ := byName(lists, want)
+			for name := range records {
+				if len(b.merge(name, records[name]).Partial) > 0 { // a late one may be free
 					return false
 				}
 			}
@@ -272,21 +282,8 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		if err != nil {
 			return nil, err
 		}
-		// A full list may lack names after its last one that others have.
-		records, end := byName(lists), ""
-		for _, l := range lists {
-			if len(l) == want && (end == "" || l[want-1].Name < end) {
-				end = l[want-1].Name
-			}
-		}
-		names := make([]string, 0, len(records))
-		for name := range records {
-			if end == "" || name <= end {
-				names = append(names, name)
-			}
-		}
-		slices.Sort(names)
-		for _, name := range names {
+		records, end := byName(lists, want)
+		for _, name := range slices.Sorted(maps.Keys(records)) {
 			if r := b.settled(ctx, name, records[name]); (r.Kind != driver.Unused || r.Damaged != "") && len(out) < limit {
 				out = append(out, r)
 			}
@@ -299,12 +296,20 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	return out, nil
 }
 
-// byName returns the records of each name. A server lists no free name, and counts as one where it is free.
-func byName(lists [][]driver.Record) map[string][]driver.Record {
-	records := map[string][]driver.Record{}
+// byName returns the records of each name. A server lists no free name, and counts as one where it is free. A list of
+// most records may lack names after its last one, so the names end there; end is "" if no list is that long.
+func byName(lists [][]driver.Record, most int) (records map[string][]driver.Record, end string) {
+	for _, l := range lists {
+		if len(l) == most && (end == "" || l[most-1].Name < end) {
+			end = l[most-1].Name
+		}
+	}
+	records = map[string][]driver.Record{}
 	for _, l := range lists {
 		for _, r := range l {
-			records[r.Name] = append(records[r.Name], r)
+			if end == "" || r.Name <= end {
+				records[r.Name] = append(records[r.Name], r)
+			}
 		}
 	}
 	for name := range records {
@@ -312,7 +317,7 @@ func byName(lists [][]driver.Record) map[string][]driver.Record {
 			records[name] = append(records[name], driver.Record{Name: name})
 		}
 	}
-	return records
+	return records, end
 }
 
 // settled is merge for List. If one server's record is damaged, a majority that knows the name may be

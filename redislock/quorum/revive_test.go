@@ -20,14 +20,19 @@ func simulated(servers int) (*world, *session) {
 		b.servers = append(b.servers, newServer(Server{Name: fmt.Sprint(i)}))
 	}
 	b.agree()
-	s := newSession(b, driver.SessionConfig{ID: "s", TTL: modelTTL})
+	return w, w.session(b, "s")
+}
+
+// session is another session at the same servers.
+func (w *world) session(b *Backend, id string) *session {
+	s := newSession(b, driver.SessionConfig{ID: id, TTL: modelTTL})
 	for k, p := range s.endpoints {
 		var here member = &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{},
 			undoing: map[string]int{}, limits: map[string]uint64{}}
 		p.here.Store(&here)
 		s.clock.saw(k, s.clock.now(), time.Duration(w.servers[k].clock())*time.Microsecond)
 	}
-	return w, s
+	return s
 }
 
 // holding is simulated, and a lock that the session holds. All ends with the test.

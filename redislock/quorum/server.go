@@ -28,6 +28,8 @@ type server struct {
 	dial   *dialing
 	again  time.Time // earliest next attempt to connect after a failure
 	err    error     // of that failure
+	vain   int       // queries that have waited for it in vain, one after the other
+	waited time.Time // the last of them
 }
 
 func newServer(s Server) *server {
@@ -100,6 +102,24 @@ func (s *server) connected() *redislock.Member {
 	return s.member
 }
 
+// waitedFor notes whether a query that has waited for the server got an answer.
+func (s *server) waitedFor(answer bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vain++
+	if s.waited = time.Now(); answer {
+		s.vain = 0
+	}
+}
+
+// mayAnswer reports whether a query should wait longer for the server than usual. If some have done so in vain, the
+// next one does it ten seconds later.
+func (s *server) mayAnswer() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.vain < 3 || time.Since(s.waited) > 10*time.Second
+}
+
 func (s *server) close() error {
 	s.end()
 	s.mu.Lock()
@@ -165,6 +185,20 @@ func (p *endpoint) at() member {
 	return nil
 }
 
+// fails notes why there is no session here; nil if there is one.
+func (p *endpoint) fails(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+// isJoining reports whether the first try to join the server has not ended.
+func (p *endpoint) isJoining() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err == nil && p.at() == nil
+}
+
 // stuckAfter is in microseconds. A server that is merely busy gives some answer in that time.
 const stuckAfter = 500_000
 
@@ -177,6 +211,9 @@ func (p *endpoint) stuck(now int64) bool {
 // slows records that an answer of the server is late.
 func (p *endpoint) slows(now int64) { p.slow.CompareAndSwap(0, max(now, 1)) }
 
+// errJoining: the first try to join the server has not ended.
+var errJoining = fmt.Errorf("%w: not connected", driver.ErrUnavailable)
+
 // session returns the session at this server, or why it cannot be used now.
 func (p *endpoint) session(now int64) (member, error) {
 	s := p.at()
@@ -187,7 +224,7 @@ func (p *endpoint) session(now int64) (member, error) {
 		if p.err != nil {
 			return nil, p.err
 		}
-		return nil, ofServer(p.Name, fmt.Errorf("%w: not connected", driver.ErrUnavailable))
+		return nil, ofServer(p.Name, errJoining)
 	case p.stuck(now):
 		return nil, ofServer(p.Name, fmt.Errorf("%w: it does not answer", driver.ErrUnavailable))
 	case p.until.Load() > now:

@@ -1,17 +1,13 @@
 package quorum
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/backoff"
-	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 // session implements driver.Session, with a session at each server.
@@ -29,173 +25,19 @@ type session struct {
 	jobs    chan func() // to idle workers
 	workers sync.WaitGroup
 
-	unreleased unreleased // see missedRelease
+	unreleased unreleased    // see missedRelease
+	opened     time.Duration // when Open returned, by the session's clock
 
 	mu        sync.Mutex
 	requests  map[string]*request
 	keptNames map[string]*keptName // by the ID of the request, see keepsName
 	closed    bool
+	joins     chan struct{}   // closed, and made anew, when a try to join a server has ended
 	streak    map[string]int8 // of contended names, see fastpath.go
 	pace      time.Duration   // how long a majority takes
 	partial   []*request      // see completeSoon
 	bound     context.Context // shared by exchanges, see limited
 	until     time.Time
-}
-
-// Open starts a session at every server that answers, and retries the others as long as the session
-// lasts. A majority must answer.
-func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	if err := cmp.Or(b.err, cfg.Check()); err != nil {
-		return nil, err
-	}
-	if cfg.TTL > b.quarantine {
-		return nil, fmt.Errorf("%w ttl %v: allowed are %v to the quarantine of this quorum, %v", driver.ErrInvalid, cfg.TTL,
-			driver.MinTTL, b.quarantine)
-	}
-	b.clocks.uses(cfg.TTL)
-	s := newSession(b, cfg)
-	tried := make(chan tried, len(b.servers))
-	for _, p := range s.endpoints {
-		s.bg.Go(func() { s.join(p, tried) })
-	}
-	if err := s.opened(ctx, tried); err != nil {
-		s.mu.Lock()
-		s.closed = true
-		s.mu.Unlock()
-		s.end()
-		if !b.background(s.shutDown) {
-			s.shutDown()
-		}
-		return nil, err
-	}
-	return s, nil
-}
-
-// newSession returns a session that has not joined any server.
-func newSession(b *Backend, cfg driver.SessionConfig) *session {
-	s := &session{jobs: make(chan func()), b: b, cfg: cfg, ttl: cfg.TTL.Truncate(time.Microsecond),
-		requests: map[string]*request{}, keptNames: map[string]*keptName{}, streak: map[string]int8{},
-		clock: newClock(len(b.servers), redislock.Lead(b.quarantine))}
-	s.life, s.end = context.WithCancel(context.Background())
-	for i, srv := range b.servers {
-		s.endpoints = append(s.endpoints, &endpoint{server: srv, index: i, clocks: b.clocks})
-	}
-	return s
-}
-
-// tried is the first result of joining a server.
-type tried struct {
-	server      int
-	quarantined bool // it is in quarantine
-	err         error
-}
-
-// opened waits for a majority that can vote, and then briefly for the others; or until all servers
-// have been tried.
-func (s *session) opened(ctx context.Context, tried <-chan tried) error {
-	var errs []error
-	moment := make(<-chan time.Time)
-	var timer *time.Timer
-	var ripe []int // servers that are not in quarantine
-	for joined := 0; joined+len(errs) < len(s.endpoints); {
-		select {
-		case one := <-tried:
-			var same *duplicateServer
-			switch {
-			case one.err == nil:
-				joined++
-				if !one.quarantined {
-					ripe = append(ripe, one.server)
-				}
-			case errors.As(one.err, &same):
-				return one.err
-			default:
-				errs = append(errs, one.err)
-			}
-		case <-moment:
-			return nil
-		case <-ctx.Done():
-			if len(errs) == 0 {
-				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUnavailable, joined, len(s.endpoints),
-					ctx.Err())
-			}
-			return fmt.Errorf("%w: %w", s.b.verdict(errs), ctx.Err())
-		}
-		if len(errs) > len(s.endpoints)-s.b.need() {
-			return s.b.verdict(errs)
-		}
-		voting := 0
-		for _, i := range ripe {
-			if s.b.clocks.mayVote(i) { // a later answer may have decided that
-				voting++
-			}
-		}
-		if voting >= s.b.need() && timer == nil {
-			timer = time.NewTimer(grace)
-			defer timer.Stop()
-			moment = timer.C
-		}
-	}
-	return nil
-}
-
-// join opens the session at one server, however long that takes. The first result goes to first.
-func (s *session) join(p *endpoint, first chan<- tried) {
-	for pause := (backoff.Pause{First: redial, Most: time.Second}); ; {
-		ctx, cancel := context.WithTimeout(s.life, openLimit)
-		quarantined, err := s.joined(ctx, p, first != nil)
-		cancel()
-		if first != nil {
-			first <- tried{p.index, quarantined, err}
-			first = nil
-		}
-		if err == nil {
-			return
-		}
-		p.mu.Lock()
-		p.err = err
-		p.mu.Unlock()
-		if !pause.Wait(s.life) {
-			return
-		}
-	}
-}
-
-// joined opens the session at one server. At the first try the others are being asked, too.
-func (s *session) joined(ctx context.Context, p *endpoint, first bool) (quarantined bool, err error) {
-	m, err := p.get(ctx)
-	if err != nil {
-		return false, err
-	}
-	sent := s.clock.now()
-	birth, err := m.Birth(ctx, false)
-	if err != nil {
-		return false, ofServer(p.Name, err)
-	}
-	s.clock.saw(p.index, sent, birth.Clock)
-	if err := s.b.meets(p.index, birth.Run); err != nil {
-		return false, err
-	}
-	at, err := m.Join(ctx, s.cfg, redislock.Hooks{
-		Pushed:  func(id string) { s.pushed(p, id) },
-		Claimed: func(id string, rank int, by string) { s.claimed(p, id, rank, by) },
-	})
-	switch {
-	case errors.Is(err, driver.ErrInvalid):
-		return false, err
-	case err != nil:
-		return false, ofServer(p.Name, err)
-	}
-	c := s.b.clocks
-	if first && c.anyNew() {
-		c.decide(ctx, s.clock.start.Sub(c.start))
-	}
-	if t := c.trusts(p.index); t == doubted || t == unseen && !first {
-		c.look(lookMost)
-	}
-	var here member = at
-	p.here.Store(&here)
-	return birth.Left > 0, nil
 }
 
 const (

@@ -39,7 +39,7 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-asks-while-withdrawn",
 		Bug: "a server is asked before it has answered a withdrawal, and its grant stays for a TTL",
 		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `if vote.shut {`, `if false {`},
+			{"redislock/quorum/ask.go", `if vote.shut {`, `if false {`},
 		}}, "redislock/quorum", "TestAskedWhileWithdrawn"},
 	{Mutant{ID: "quorum-leaves-an-uncounted-grant",
 		Bug: "a grant with a token that does not count stays for a TTL after the request has ended",
@@ -97,7 +97,7 @@ var quorumRegressions = []Regression{
 		}}, "tests/quorum", "TestKeptAfterQuarantine"},
 	{Mutant{ID: "quorum-asks-after-release", Bug: "a server that is about to be asked for a grant is asked after its release, and keeps it",
 		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `if r.over { // its release`, `if false { // its release`},
+			{"redislock/quorum/ask.go", `if r.over { // its release`, `if false { // its release`},
 		}}, "redislock/quorum", "TestAskedAfterRelease"},
 	{Mutant{ID: "quorum-answer-before-the-grant", Bug: "a server's answer from before it granted a request counts as the end of that grant",
 		Edits: []Edit{
@@ -150,7 +150,7 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-raise-not-sent",
 		Bug: "if a raise cannot be sent, the caller hears that nothing was done, and leaves the grants of a majority",
 		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `fmt.Errorf("%w: %v", driver.ErrUncertain, err) // servers`, `err // servers`},
+			{"redislock/quorum/ask.go", `fmt.Errorf("%w: %v", driver.ErrUncertain, err) // servers`, `err // servers`},
 		}}, "redislock/quorum", "TestRaiseNotSent"},
 	{Mutant{ID: "quorum-cancels-with-the-renewal",
 		Bug: "a server that has missed a release blocks the name until the next renewal, beside one that is away",
@@ -188,14 +188,14 @@ var quorumRegressions = []Regression{
 	{Mutant{ID: "quorum-late-place-ends-the-minimum",
 		Bug: "the late answer about a place ends the minimum hold of a name whose release is repeated",
 		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `case r.over && r.keeps && s.sparesAt(req.ID, p.index):`, `case false:`},
+			{"redislock/quorum/ask.go", `case r.over && r.keeps && s.sparesAt(req.ID, p.index):`, `case false:`},
 		}}, "redislock/quorum", "TestLatePlaceBesideAKeptName"},
 	{Mutant{ID: "quorum-late-grant-after-the-minimum",
 		Bug: "a question that arrives after a short minimum hold leaves a grant for nobody at a server that was released",
 		Edits: []Edit{
-			{"redislock/quorum/acquire.go", `if reply.Token != 0 && s.clock.now() >= r.kept || reply.Wake != nil {`,
+			{"redislock/quorum/ask.go", `if reply.Token != 0 && s.clock.now() >= r.kept || reply.Wake != nil {`,
 				`if reply.Token != 0 && !r.keeps || reply.Wake != nil {`},
-			{"redislock/quorum/acquire.go", `and cancels it then
+			{"redislock/quorum/ask.go", `and cancels it then
 			vote.stray = vote.stray || reply.Token != 0 || reply.Wake != nil`, `and cancels it then
 			vote.stray = vote.stray || reply.Wake != nil`},
 		}}, "redislock/quorum", "TestGrantBehindAKeptName"},
