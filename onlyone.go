@@ -21,6 +21,10 @@ func TickHold(every time.Duration) time.Duration { return every - every/10 }
 // if another has run it or is running it, err is nil, and [Client.NextRun] says when that ends. f
 // gets the context of the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a
 // tenth of a tick. A store without minimum holds refuses it with ErrInvalid.
+//
+// Of a quorum, too few servers may be free although nobody has run it ([Holder.Partial]). Then OnlyOne waits until the
+// grant that is in the way ends, which takes a TTL at most, but no longer than a tick. If that is not enough, err is
+// ErrHeld.
 func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error,
 	opts ...Option) (ran bool, err error) {
 	if every <= 0 {
@@ -28,13 +32,27 @@ func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, 
 	}
 	m := c.Mutex(name, append(slices.Clip(opts), MinHold(TickHold(every)))...)
 	l, err := m.TryLock(ctx)
-	if errors.Is(err, ErrHeld) {
+	if h := leftBehind(err); h != nil {
+		m.opt.atMost = min(h.Left+time.Second, every)
+		l, err = m.Lock(ctx)
+	}
+	switch {
+	case err == nil:
+		return true, l.do(ctx, f)
+	case errors.Is(err, ErrHeld) && leftBehind(err) == nil:
 		return false, nil
 	}
-	if err != nil {
-		return false, err
+	return false, err
+}
+
+// leftBehind returns the grant because of which a lock was refused, if too few servers of a quorum have it, and it was
+// not released.
+func leftBehind(err error) *Holder {
+	var e *Error
+	if errors.Is(err, ErrHeld) && errors.As(err, &e) && e.Holder != nil && e.Holder.Partial && !e.Holder.Kept {
+		return e.Holder
 	}
-	return true, l.do(ctx, f)
+	return nil
 }
 
 // NextRun returns when OnlyOne with this name and tick can run next, on this machine's clock: when

@@ -268,3 +268,68 @@ func (partly) Inspect(_ context.Context, name string) (driver.Record, error) {
 	part := []driver.Holder{{Left: time.Second, Partial: true}, {Left: 50 * time.Minute, Kept: true, Partial: true}}
 	return driver.Record{Name: name, Kind: driver.Lock, Partial: part, FreeIn: time.Second}, nil
 }
+
+// leftover is a store in which a grant at too few servers refuses every request for some time. The others are for the
+// store behind it.
+type leftover struct {
+	driver.Backend
+	until time.Time
+	kept  bool
+}
+
+func (b *leftover) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	s, err := b.Backend.Open(ctx, cfg)
+	return &leftoverSession{s, b}, err
+}
+
+type leftoverSession struct {
+	driver.Session
+	b *leftover
+}
+
+func (s *leftoverSession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
+	left := time.Until(s.b.until)
+	if left <= 0 {
+		return s.Session.Acquire(ctx, req)
+	}
+	h := driver.Holder{ID: "gone", N: 1, Token: 1, Left: left, Partial: true, Kept: s.b.kept}
+	return driver.Reply{Holder: &h, Retry: min(left, time.Second)}, nil
+}
+
+// A grant that a client has left behind at too few servers of a quorum is no run, so OnlyOne waits for its end.
+func TestOnlyOnePastALeftover(t *testing.T) {
+	const ttl = 15 * time.Second
+	for what, c := range map[string]struct {
+		left, every time.Duration
+		kept, taken bool // the grant in the way is a kept name; another client runs the job
+		ran         bool
+		err         error
+		after       time.Duration
+	}{
+		"ends":             {left: ttl, every: time.Hour, ran: true, after: ttl},
+		"kept after a run": {left: 50 * time.Minute, every: time.Hour, kept: true},
+		"another runs it":  {left: ttl, every: time.Hour, taken: true, after: ttl + time.Second},
+		"for the whole tick": {left: time.Minute, every: 10 * time.Second, err: holdfast.ErrHeld,
+			after: 10 * time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memlock.New()
+				if c.taken {
+					other := client(t, store, nil)
+					go func() {
+						_, _ = other.OnlyOne(t.Context(), "job", c.every, func(context.Context) error { return nil })
+					}()
+					synctest.Wait()
+				}
+				began := time.Now()
+				one := client(t, &leftover{Backend: store, until: began.Add(c.left), kept: c.kept}, &holdfast.Config{TTL: ttl})
+				ran, err := one.OnlyOne(t.Context(), "job", c.every, func(context.Context) error { return nil })
+				took := time.Since(began)
+				if ran != c.ran || !errors.Is(err, c.err) || took < c.after || took > c.after+2*time.Second {
+					t.Errorf("%v, %v after %v; want %v, %v after %v", ran, err, took, c.ran, c.err, c.after)
+				}
+			})
+		})
+	}
+}

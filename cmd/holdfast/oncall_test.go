@@ -117,19 +117,7 @@ var troubles = map[string]func(b *bench){
 		servers[2].Kill()
 	},
 	"A name with too few free servers": func(b *bench) {
-		servers := b.useQuorum()
-		p := b.start("--ttl", "50s", "run", "deploy/prod", "--", "sh", "-c", "echo $$ >$D/held; exec sleep 1000")
-		b.file("held")
-		b.until("the first server has the grant", func() bool {
-			return slices.ContainsFunc(shards, func(shard string) bool {
-				return servers[0].Do("EXISTS hfq:{"+shard+"}:l:deploy/prod") == ":1"
-			})
-		})
-		servers[0].Pause()
-		p.signal(syscall.SIGTERM)
-		p.code()
-		servers[0].Continue()
-		servers[1].Kill()
+		b.tooFewServers("50s", "deploy/prod")
 	},
 	"A server that does not answer": func(b *bench) {
 		r := testenv.Redis(b)
@@ -145,6 +133,25 @@ var shards = func() (all []string) {
 	}
 	return all
 }()
+
+// tooFewServers makes a quorum the store of the test. One server has a grant of name that nobody ends before its TTL is
+// over, and another is away.
+func (b *bench) tooFewServers(ttl, name string) {
+	b.Helper()
+	servers := b.useQuorum()
+	p := b.start("--ttl", ttl, "run", name, "--", "sh", "-c", "echo $$ >$D/held; exec sleep 1000")
+	b.file("held")
+	b.until("the first server has the grant", func() bool {
+		return slices.ContainsFunc(shards, func(shard string) bool {
+			return servers[0].Do("EXISTS hfq:{"+shard+"}:l:"+name) == ":1"
+		})
+	})
+	servers[0].Pause()
+	p.signal(syscall.SIGTERM)
+	p.code()
+	servers[0].Continue()
+	servers[1].Kill()
+}
 
 // useRedis makes r the store of the test.
 func (b *bench) useRedis(r *testenv.RedisServer) { b.env = append(b.env, "HOLDFAST_URL="+r.URL()) }

@@ -63,3 +63,19 @@ func TestQuorum(t *testing.T) {
 	servers[2].Kill()
 	b.want(69, "run", "-n", "a", "--", "true")
 }
+
+// TestQuorumTickPastALeftover: nobody has run the job, though its name is not free. So it is not skipped in silence.
+func TestQuorumTickPastALeftover(t *testing.T) {
+	b := newBench(t)
+	b.tooFewServers("12s", "job")
+	if _, stderr := b.want(75, "run", "-n", "--every", "1h", "--skip-ok", "job", "--", "true"); !strings.Contains(stderr,
+		"too few servers") && !strings.Contains(stderr, "enough servers") {
+		t.Errorf("without waiting: %s", stderr)
+	}
+	if out, stderr := b.want(0, "run", "--every", "1h", "--skip-ok", "job", "--", "echo", "ran"); out != "ran\n" {
+		t.Errorf("%q, %s; want the job to run", out, stderr)
+	}
+	if out, stderr := b.want(0, "run", "--every", "1h", "--skip-ok", "job", "--", "echo", "ran"); out+stderr != "" {
+		t.Errorf("in the same tick: %q, %q", out, stderr)
+	}
+}

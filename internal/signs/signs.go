@@ -4,6 +4,7 @@ package signs
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,11 +62,18 @@ func Unheld(r *holdfast.Record, who func(*holdfast.Holder) string, rough func(ti
 	if len(r.Partial) == 0 {
 		return "Nobody holds it; the first waiter gets it when it asks next."
 	}
-	text := "Too few servers of the quorum are free, and no majority of them names one holder. Others have a grant of " +
-		Partial(r, who, rough) + ". Such a grant stays behind when its program ends while the server is away. It ends " +
-		"by itself; break cannot end it."
+	text := "Too few servers of the quorum are free, and no majority of them names one holder. " +
+		"The other servers have grants of " + Partial(r, who, rough) + ". "
+	if slices.ContainsFunc(r.Partial, func(h holdfast.Holder) bool { return !h.Kept }) {
+		text += "Such a grant stays behind when its program ends while the server is away. " +
+			"It ends by itself; break cannot end it."
+	} else {
+		text += "They keep the name after a run, and another server that keeps it is away. " +
+			"It becomes free by itself; break cannot free it."
+	}
 	if r.FreeIn > 0 {
-		text += " Enough servers are free in " + rough(r.FreeIn) + ", unless a grant is renewed, or servers that are away are needed."
+		text += " Enough servers are free in " + rough(r.FreeIn) +
+			". This takes longer if a grant is renewed, or if servers are needed that are away."
 	}
 	return text
 }
@@ -80,7 +88,11 @@ func Partial(r *holdfast.Record, who func(*holdfast.Holder) string, rough func(t
 			break
 		}
 		h := &r.Partial[i]
-		all = append(all, fmt.Sprintf("%s for another %s", who(h), rough(h.Left)))
+		kept := ""
+		if h.Kept {
+			kept = " (a minimum hold)"
+		}
+		all = append(all, fmt.Sprintf("%s for another %s%s", who(h), rough(h.Left), kept))
 	}
 	return strings.Join(all, ", ")
 }

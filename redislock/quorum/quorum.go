@@ -44,9 +44,10 @@ type Config struct {
 	// prefix of locks that a single server keeps. Allowed are letters, digits and . : _ -
 	Prefix string
 
-	// Quarantine is how long a server has no vote after it has started or lost its data. It is also
-	// the longest TTL that clients may use, and must exceed the differences of the servers' clocks.
-	// Allowed are 100 ms to 24 h; zero means DefaultQuarantine. The servers record it.
+	// Quarantine is how long a server has no vote after it has started or lost its data, counted from
+	// the first request of a client after that. It is also the longest TTL that clients may use, and
+	// must exceed the differences of the servers' clocks. Allowed are 100 ms to 24 h; zero means
+	// DefaultQuarantine. The servers record it.
 	Quarantine time.Duration
 }
 

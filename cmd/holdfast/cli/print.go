@@ -111,6 +111,8 @@ func describe(h *holdfast.Holder) string {
 		b.WriteString(" " + quote(h.Program))
 	}
 	switch {
+	case h.Partial && h.Kept:
+		fmt.Fprintf(&b, ", kept for another %s (a minimum hold)", rough(h.Left))
 	case h.Partial:
 		fmt.Fprintf(&b, ", which ends in %s", rough(h.Left))
 	case h.Kept:

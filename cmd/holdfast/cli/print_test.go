@@ -43,7 +43,11 @@ func testWaitText(t *testing.T) {
 	}
 	h.Partial = true
 	if got := waitText(w, 0); !strings.Contains(got, `3 ahead · not free at enough servers of the quorum: `+
-		`a grant of ci@runner-7:4211 "deploy.sh", which ends in 9s · "rel`) {
+		`a grant of ci@runner-7:4211 "deploy.sh", kept for another 9s (a minimum hold) · "rel`) {
+		t.Error(got)
+	}
+	h.Kept = false
+	if got := waitText(w, 0); !strings.Contains(got, `a grant of ci@runner-7:4211 "deploy.sh", which ends in 9s · "rel`) {
 		t.Error(got)
 	}
 	part := &holdfast.Record{Name: "x", Kind: "lock", Partial: []holdfast.Holder{*h}}

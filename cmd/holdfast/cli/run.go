@@ -47,14 +47,26 @@ func (o *runOptions) notRun(s *session, name string, err error) error {
 	switch {
 	case !errors.Is(err, holdfast.ErrHeld):
 		return err
-	case o.skipOK:
+	case o.skipOK && leftBehind(err) == nil:
 		return nil
 	}
-	if next := o.nextRun(s, name); next != "" {
+	if next := o.nextRun(s, name); next != "" && next != possibleNow { // it was not, a moment ago
 		err = fmt.Errorf("%w; %s", err, next)
 	}
 	return &failure{o.busyCode, err}
 }
+
+// leftBehind returns the grant because of which a lock was refused, if too few servers of a quorum have it, and it was
+// not released. So it is no reason to skip a tick.
+func leftBehind(err error) *holdfast.Holder {
+	var e *holdfast.Error
+	if errors.Is(err, holdfast.ErrHeld) && errors.As(err, &e) && e.Holder != nil && e.Holder.Partial && !e.Holder.Kept {
+		return e.Holder
+	}
+	return nil
+}
+
+const possibleNow = "next run possible now"
 
 // nextRun says when --every lets COMMAND run again; "": it does not, or the store does not say when.
 func (o *runOptions) nextRun(s *session, name string) string {
@@ -75,7 +87,7 @@ func (o *runOptions) nextRun(s *session, name string) string {
 	}
 	left := time.Until(last)
 	if left <= 0 {
-		return "next run possible now"
+		return possibleNow
 	}
 	return fmt.Sprintf("next run possible at %s, in %s", last.UTC().Format(time.RFC3339), rough(left))
 }
@@ -84,14 +96,21 @@ func (o *runOptions) nextRun(s *session, name string) string {
 func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string) (*hold, error) {
 	var m *holdfast.MultiLease
 	var err error
-	parts := o.parts(s.Client, name)
-	if o.noWait || o.every > 0 || o.wait.set && o.wait.d == 0 {
-		m, err = holdfast.TryLockAll(ctx, parts...)
-	} else if err = o.waitsForItself(ctx, s, name); err == nil {
-		err = t.line.during(ctx, s, name, func(ctx context.Context) (err error) {
-			m, err = holdfast.LockAll(ctx, parts...)
+	waits := func(o *runOptions) error {
+		return t.line.during(ctx, s, name, func(ctx context.Context) (err error) {
+			m, err = holdfast.LockAll(ctx, o.parts(s.Client, name)...)
 			return err
 		})
+	}
+	if o.noWait || o.every > 0 || o.wait.set && o.wait.d == 0 {
+		m, err = holdfast.TryLockAll(ctx, o.parts(s.Client, name)...)
+		if h := leftBehind(err); h != nil && o.every > 0 && !o.noWait { // as OnlyOne
+			past := *o
+			past.wait.d, past.wait.set = min(h.Left+time.Second, o.every), true
+			err = waits(&past)
+		}
+	} else if err = o.waitsForItself(ctx, s, name); err == nil {
+		err = waits(o)
 	}
 	if err != nil {
 		return nil, s.held(err, o, name)

@@ -73,9 +73,10 @@ the name longer than the lease.
 
 --every is for schedules that start a job on many machines. A tick is one interval of the
 schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first machine takes the
-lock, which is exclusive, without waiting. The name then stays taken for nine tenths of the tick,
-even if COMMAND ends earlier. A tick begins with its first run. Clocks may differ by a tenth of
-the tick. holdfast shows on standard error when the next run is possible; with --skip-ok only if
+lock, which is exclusive, without waiting. Without -n it waits for one thing, at most a tick: the
+end of a grant that an ended program has left at too few servers of a quorum. The name then stays
+taken for nine tenths of the tick, even if COMMAND ends earlier. A tick begins with its first run.
+Clocks may differ by a tenth of the tick. holdfast shows on standard error when the next run is possible; with --skip-ok only if
 COMMAND failed. Without a store it also says that the ticks are those of this machine alone.
 
 With --retry-failed the name is not kept if COMMAND fails: if its exit code is not 0, or holdfast

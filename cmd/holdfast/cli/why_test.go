@@ -43,7 +43,7 @@ func testWhy(t *testing.T) {
 			"It may use 64 tokens: 7, which holdfast break wants, is the largest"}, ""},
 		"unknown": {holdfast.Record{Kind: "lock", Holders: few(unknown)}, []string{"when it renewed last is not known"}, ""},
 		"servers of a quorum with grants of others": {holdfast.Record{Kind: "lock", Waiting: 1, Waiters: few(alive),
-			Partial: few(stopped)}, []string{"Too few servers of the quorum are free", "a grant of u@h:2 for another 5s."},
+			Partial: few(stopped)}, []string{"Too few servers of the quorum are free", "grants of u@h:2 for another 5s."},
 			"too few servers of the quorum are free: the grant of u@h:2 not renewed for 10s"},
 		"kept by servers of a quorum": {holdfast.Record{Kind: "lock", Partial: few(kept)},
 			[]string{"Too few servers of the quorum are free"}, "too few servers of the quorum are free: some keep it for "},
