@@ -72,8 +72,9 @@ func TestQuorumTickPastALeftover(t *testing.T) {
 		"too few servers") && !strings.Contains(stderr, "enough servers") {
 		t.Errorf("without waiting: %s", stderr)
 	}
-	if out, stderr := b.want(0, "run", "--every", "1h", "--skip-ok", "job", "--", "echo", "ran"); out != "ran\n" {
-		t.Errorf("%q, %s; want the job to run", out, stderr)
+	out, stderr := b.want(0, "run", "--every", "1h", "--skip-ok", "job", "--", "echo", "ran")
+	if out != "ran\n" || stderr != "" {
+		t.Errorf("%q, %q; want the job to run", out, stderr)
 	}
 	if out, stderr := b.want(0, "run", "--every", "1h", "--skip-ok", "job", "--", "echo", "ran"); out+stderr != "" {
 		t.Errorf("in the same tick: %q, %q", out, stderr)

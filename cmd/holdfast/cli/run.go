@@ -96,21 +96,25 @@ func (o *runOptions) nextRun(s *session, name string) string {
 func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string) (*hold, error) {
 	var m *holdfast.MultiLease
 	var err error
-	waits := func(o *runOptions) error {
-		return t.line.during(ctx, s, name, func(ctx context.Context) (err error) {
+	lockAll := func(o *runOptions) func(context.Context) error {
+		return func(ctx context.Context) (err error) {
 			m, err = holdfast.LockAll(ctx, o.parts(s.Client, name)...)
 			return err
-		})
+		}
 	}
 	if o.noWait || o.every > 0 || o.wait.set && o.wait.d == 0 {
 		m, err = holdfast.TryLockAll(ctx, o.parts(s.Client, name)...)
 		if h := leftBehind(err); h != nil && o.every > 0 && !o.noWait { // as OnlyOne
 			past := *o
 			past.wait.d, past.wait.set = min(h.Left+time.Second, o.every), true
-			err = waits(&past)
+			if o.skipOK { // silently
+				err = lockAll(&past)(ctx)
+			} else {
+				err = t.line.during(ctx, s, name, lockAll(&past))
+			}
 		}
 	} else if err = o.waitsForItself(ctx, s, name); err == nil {
-		err = waits(o)
+		err = t.line.during(ctx, s, name, lockAll(o))
 	}
 	if err != nil {
 		return nil, s.held(err, o, name)
