@@ -101,7 +101,7 @@ func sqlSubjects(k *sqlKind, keep func(library) bool,
 			if _, err := b.sql.load(ctx); err != nil { // so that the next ones take equally long
 				return nil, err
 			}
-			m, err := run(ctx, &testbed{sql: b.sql, dir: b.dir, duration: b.duration}, l)
+			m, err := run(ctx, &testbed{sql: b.sql, dir: b.dir, duration: b.duration, fair: b.fair}, l)
 			if err == nil {
 				m["disk"] = float64(disk.Quantile(0.5))
 			}

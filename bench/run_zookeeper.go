@@ -87,6 +87,7 @@ func onOwnNodes(run func(context.Context, *testbed) (metrics, error)) func(conte
 		b.zk.run++
 		return run(ctx, &testbed{
 			zk: b.zk, root: fmt.Sprintf("/run-%d", b.zk.run), java: b.java, dir: b.dir, duration: b.duration, warm: b.warm,
+			fair: b.fair,
 		})
 	}
 }
