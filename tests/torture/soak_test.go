@@ -27,8 +27,12 @@ func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test starts servers")
 	}
-	before, grants, cancels := testenv.Rounds(2000, 10_000), testenv.Rounds(2000, 20_000), testenv.Rounds(100, 200)
+	before, grants := testenv.Rounds(2000, 10_000), testenv.Rounds(2000, 20_000)
+	first, cancels := 100, testenv.Rounds(100, 200)
 	if os.Getenv("HOLDFAST_TEST_SOAK") == "full" {
+		// A client of Redis remembers 4,096 cancelled requests. The first calls fill that record, although some of
+		// them end before the client has sent anything.
+		before, first = 100_000, 50_000
 		grants, cancels = 1_000_000, 10_000
 	}
 	for name, start := range map[string]func() (url string, keys func() string){
@@ -72,7 +76,7 @@ func TestSoak(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = c.Close(context.Background()) }()
-			soak(t, c, before/part, 100)
+			soak(t, c, before/part, first/part)
 			before := countOf(b, keys)
 			soak(t, c, grants/part, cancels/part)
 			after := before
