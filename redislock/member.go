@@ -199,6 +199,13 @@ func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, 
 	return raised, clock, nil
 }
 
+// Keep lengthens the minimum hold of the grant h: the name stays taken for left from now, at least.
+// Errors: as for Release.
+func (s *MemberSession) Keep(ctx context.Context, h driver.Hold, left time.Duration) error {
+	c := s.b.keys(h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().micros(left).end()
+	return verdict(s.b.run(ctx, s.b.scripts.keep, c))
+}
+
 // raise is the exchange of Raise.
 func (s *MemberSession) raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (
 	raised uint64, clock time.Duration, err error) {
@@ -274,6 +281,7 @@ var timeless = []string{"drop", "missing"}
 var memberFiles = map[string]string{
 	"take":  "member_take",
 	"raise": "hooks state common member_raise",
+	"keep":  "hooks state common member_keep",
 	"move":  "member_move",
 	"claim": "hooks state common member_claim",
 	"yield": "hooks state common member_yield",

@@ -46,8 +46,8 @@ type scripts struct {
 
 	addHistory, history, missing *Script
 
-	raise, move, claim, yield, birth *Script // of a member of a quorum
-	beat                             *Script // of a Format
+	raise, keep, move, claim, yield, birth *Script // of a member of a quorum
+	beat                                   *Script // of a Format
 }
 
 // files names the files in lua that make each script, in their order. load puts a header before
@@ -143,7 +143,8 @@ func load(cluster bool, m *membership, f *Format, edit func(name, text string) s
 		s.beat = script("beat")
 	}
 	if m != nil {
-		s.raise, s.move, s.claim, s.yield = script("raise"), script("move"), script("claim"), script("yield")
+		s.raise, s.keep = script("raise"), script("keep")
+		s.move, s.claim, s.yield = script("move"), script("claim"), script("yield")
 		s.birth = script(birth)
 	}
 	return s

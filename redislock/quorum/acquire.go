@@ -31,7 +31,7 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		return s.ask(ctx, r)
 	}
 	reply, err := s.try(ctx, r)
-	for pause := (backoff.Pause{First: grace / 2, Most: 20 * grace}); err == nil && reply.Token == 0; {
+	for pause := (backoff.Pause{First: grace / 2, Most: decisive}); err == nil && reply.Token == 0; {
 		if !s.retriesLater(ctx, r, pause.Next()) {
 			s.giveUp(ctx, r, true)
 			break
@@ -45,6 +45,11 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		}
 		cancel()
 		reply, err = again, failed
+	}
+	if err == nil && reply.Token != 0 && req.MinHold > 0 {
+		if err = s.setMinimum(ctx, r); err != nil {
+			return driver.Reply{}, err
+		}
 	}
 	return reply, err
 }
@@ -164,7 +169,7 @@ func (s *session) joining(r *request) (all []*endpoint) {
 	return all
 }
 
-func (s *session) joinPatience() time.Duration { return s.opened + 20*grace - s.clock.now() }
+func (s *session) joinPatience() time.Duration { return s.opened + decisive - s.clock.now() }
 
 // unreached reports whether no question has been sent to the server, because it is still being joined.
 func (v *vote) unreached() bool {

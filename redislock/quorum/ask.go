@@ -16,6 +16,9 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	r.mu.Lock()
 	if r.from != 0 && t.sent >= r.proof.end() {
 		r.from = 0 // the lease is over, so this is another grant
+		for i := range r.votes {
+			r.votes[i].minimum = false
+		}
 	}
 	// From now on the caller may count a lease from this exchange.
 	r.since, r.token, r.asking = t, 0, true
@@ -75,7 +78,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			return driver.Reply{}, driver.ErrClosed
 		case r.over:
 			r.mu.Unlock()
-			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: the request was cancelled during Acquire", driver.ErrUncertain))
+			return driver.Reply{}, driver.Spent(errCancelled)
 		case at.granted >= r.need && open == 0:
 			r.raising = true
 			r.mu.Unlock()
@@ -135,6 +138,8 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		}
 	}
 }
+
+var errCancelled = fmt.Errorf("%w: the request was cancelled during Acquire", driver.ErrUncertain)
 
 // tally counts the answers to one exchange.
 type tally struct {

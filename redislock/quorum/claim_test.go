@@ -205,7 +205,12 @@ func TestKeptUnderTheAgreedToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, s := three(t)
-				h := grantedAtTwo(t, w, s)
+				req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+				reply, err := s.Acquire(t.Context(), req)
+				if err != nil || reply.Token == 0 {
+					t.Fatal(reply, err)
+				}
+				h := driver.Hold{Name: "x", ID: "a", Token: reply.Token}
 				time.Sleep(time.Second) // the third server has granted it, too
 				r := s.find(h.ID)
 				w.mu.Lock()

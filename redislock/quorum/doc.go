@@ -31,6 +31,9 @@
 //     such a server that has no majority either yields it if the claimant ranks higher: by the
 //     first server that it has, in the name's order of servers. No client retries at random. The
 //     queue of the first server in that order determines the places at all others.
+//   - A request that does not wait tells the servers its minimum hold in a second exchange, when a
+//     majority has granted it. A majority has recorded it before the client hears of the grant. So a
+//     request without a majority leaves nothing behind that outlives its lease.
 //   - A holder with a majority claims the servers that it lacks, and so does a released request whose
 //     name is kept. Then a server itself ends a grant of which only the minimum hold is left: no
 //     majority kept that any more, or none ever did. But the claim may come late. So it has a token

@@ -39,7 +39,7 @@ func TestJoining(t *testing.T) {
 	}{
 		"joins":           {0, when, func(p *endpoint, m member) { put(p, m) }, true},
 		"refuses to join": {0, when, func(p *endpoint, _ member) { p.fails(driver.ErrRefused) }, false},
-		"never answers":   {0, 20 * grace, nil, false},
+		"never answers":   {0, decisive, nil, false},
 		"later request":   {time.Minute, time.Minute, nil, false},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestJoiningThenSilent(t *testing.T) {
 			w, s, m := joiningThird(t)
 			w.votesFor(s, 0, "left behind", 0, time.Hour)
 			time.AfterFunc(when*time.Millisecond, func() { joinsSilent(w, s, m) })
-			if reply, at := asks(t, s, false); reply.Token != 0 || reply.Holder.ID != "left behind" || at > 22*grace {
+			if reply, at := asks(t, s, false); reply.Token != 0 || reply.Holder.ID != "left behind" || at > decisive+2*grace {
 				t.Errorf("%+v after %v", reply, at)
 			}
 			w.mu.Lock()

@@ -186,7 +186,7 @@ func (m *cancels) Pass(ctx context.Context, h driver.Hold, keep time.Duration, p
 func TestKeptBesideACancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := three(t)
-		w.votesFor(s, 2, "c", 0, time.Millisecond)
+		w.votesFor(s, 2, "c", 0, grace)
 		h := grantedAtTwo(t, w, s)
 		put(s.endpoints[2], &cancels{member: s.endpoints[2].at()})
 		if err := s.Release(t.Context(), h, 0); err != nil {

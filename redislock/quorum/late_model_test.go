@@ -23,6 +23,10 @@ var lateModels = map[string]model{
 	"late, long, and lost":  {servers: 5, tries: true, linger: 0.05, lose: 0.02, slow: 100 * time.Second},
 	"late, and one is dead": {servers: 3, tries: true, dead: 1, linger: 0.01, slow: 100 * time.Second},
 	"late, and one forgets": {servers: 3, tries: true, dead: 1, forget: true, linger: 0.02, slow: 100 * time.Second},
+	"keeps":                 {servers: 3, tries: true, minimums: true},
+	"keeps, late":           {servers: 3, tries: true, minimums: true, linger: 0.03},
+	"keeps, late and lost":  {servers: 5, tries: true, minimums: true, linger: 0.03, lose: 0.02, slow: 30 * time.Second},
+	"keeps, one is dead":    {servers: 3, tries: true, minimums: true, dead: 1, lose: 0.02, slow: 30 * time.Second},
 	"waits, late":           {servers: 3, linger: 0.01, lose: 0.01, patience: time.Hour},
 	"waits, late, five":     {servers: 5, linger: 0.02, patience: time.Hour},
 	"waits, late, forgets":  {servers: 5, dead: 2, forget: true, apart: true, linger: 0.02, patience: time.Hour},
@@ -40,12 +44,17 @@ func TestModelOfLateRequests(t *testing.T) {
 
 // grab takes the lock without waiting, renews it as package holdfast does, and releases it.
 func (m model) grab(ctx context.Context, s *session, y *account, client int) {
-	c := &lessee{y, s, rand.New(rand.NewPCG(y.seed, uint64(client)+1)), nil}
+	c := &lessee{y, s, rand.New(rand.NewPCG(y.seed, uint64(client)+1)), nil, 0}
 	for round := range modelRounds {
+		if m.minimums {
+			c.minimum = minimumHold(c.rng)
+		}
 		token, sent := c.try(ctx, fmt.Sprintf("c%d-%d", client, round))
 		if token == 0 {
 			return
 		}
+		y.waited(sent)
+		y.keep(sent.Add(c.minimum))
 		y.enter(token, c.req.Block())
 		c.keep(ctx, driver.Hold{Name: "x", ID: c.req.ID, Token: token}, sent.Add(relied(0)),
 			time.Duration(c.rng.Int64N(int64(max(m.slow, 3*time.Millisecond)))))
@@ -59,7 +68,7 @@ func (m model) grab(ctx context.Context, s *session, y *account, client int) {
 func (c *lessee) try(ctx context.Context, id string) (uint64, time.Time) {
 	for n := range 100_000 {
 		c.req = &driver.Request{ID: fmt.Sprint(id, "-", n), Name: "x", Mode: driver.Exclusive, N: 1,
-			Tokens: someTokens(c.rng)}
+			MinHold: c.minimum, Tokens: someTokens(c.rng)}
 		bound, end := context.WithTimeout(ctx, 5*time.Second)
 		sent := time.Now()
 		reply, err := c.s.Acquire(bound, c.req)

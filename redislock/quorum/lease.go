@@ -142,21 +142,6 @@ func (r *request) counts() term {
 	return r.since
 }
 
-// minimum returns what is left of the minimum hold, for a server that is asked later than the others.
-func (r *request) minimum(now time.Duration) time.Duration {
-	if r.from == 0 {
-		return r.driver.MinHold
-	}
-	return max(r.driver.MinHold-(now-r.from), 0)
-}
-
-// keepsAtLeast records that a server has so much left of the minimum hold of a grant that was adopted.
-func (r *request) keepsAtLeast(left, now time.Duration) {
-	if left > r.minimum(now) {
-		r.driver.MinHold, r.from = left, now
-	}
-}
-
 // fresh reports whether less than that part of the proven lease is over.
 func (r *request) fresh(now, percent time.Duration) bool {
 	return now-r.proof.sent < r.proof.lease*percent/100

@@ -69,6 +69,8 @@ type lessee struct {
 	s   *session
 	rng *rand.Rand
 	req *driver.Request
+
+	minimum time.Duration // of the next request
 }
 
 // length returns the length of a lease, as in driver.Request.
@@ -78,7 +80,7 @@ func (c *lessee) length() time.Duration {
 
 // rent takes the lock, renews it some times, and releases it or falls silent.
 func (m model) rent(ctx context.Context, s *session, y *account, client int) {
-	c := &lessee{y, s, rand.New(rand.NewPCG(y.seed, uint64(client)+1)), nil}
+	c := &lessee{y, s, rand.New(rand.NewPCG(y.seed, uint64(client)+1)), nil, 0}
 	for round := range modelRounds {
 		c.req = &driver.Request{ID: fmt.Sprintf("c%d-%d", client, round), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true,
 			Lease: c.length(), Tokens: someTokens(c.rng)}

@@ -30,6 +30,13 @@ func (m *cut) Ask(ctx context.Context, req *driver.Request, propose uint64) (dri
 	return m.member.Ask(ctx, req, propose)
 }
 
+func (m *cut) Keep(ctx context.Context, h driver.Hold, left time.Duration) error {
+	if m.off.Load() {
+		return driver.ErrUnavailable
+	}
+	return m.member.Keep(ctx, h, left)
+}
+
 // TestLeaseLapsedWithinTheMinimum: server 2 is cut off for longer than a TTL, so the lease ends there, and the
 // minimum hold stays. When the server is back it grants the request again. Then servers 1 and 0 may fail one
 // after the other.
@@ -186,17 +193,6 @@ func TestLateAnswerOfFive(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// minimums is a server that notes the minimum hold of the last request.
-type minimums struct {
-	member
-	last atomic.Int64
-}
-
-func (m *minimums) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
-	m.last.Store(int64(req.MinHold))
-	return m.member.Ask(ctx, req, propose)
 }
 
 // TestMinimumOfAnotherGrant: a lease expires, and the same request is granted once more. The minimum hold begins

@@ -267,7 +267,7 @@ func (m model) contend(ctx context.Context, s *session, y *account, client int) 
 		req := &driver.Request{ID: fmt.Sprintf("c%d-%d", client, round), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true,
 			Tokens: someTokens(rng)}
 		if m.minimums {
-			req.MinHold = []time.Duration{0, 20 * time.Millisecond, 3 * time.Second, 90 * time.Second}[rng.IntN(4)]
+			req.MinHold = minimumHold(rng)
 		}
 		begin := time.Now()
 		token := y.lock(ctx, s, req)
@@ -285,6 +285,11 @@ func (m model) contend(ctx context.Context, s *session, y *account, client int) 
 		_ = s.Release(s.limited(), driver.Hold{Name: "x", ID: req.ID, Token: token}, 0)
 		time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond)
 	}
+}
+
+// minimumHold returns one of some minimum holds at random.
+func minimumHold(rng *rand.Rand) time.Duration {
+	return []time.Duration{0, 20 * time.Millisecond, 3 * time.Second, 90 * time.Second}[rng.IntN(4)]
 }
 
 // lock waits as package holdfast does, and returns the token.

@@ -72,11 +72,11 @@ func queryUntil[T any](ctx context.Context, b *Backend, f func(context.Context, 
 			}
 			patience := 4 * grace
 			if slices.ContainsFunc(missing, (*server).mayAnswer) && !clear(values) {
-				patience = 20 * grace
+				patience = decisive
 			}
 			late = time.After(time.Until(majority.Add(patience)))
 		case <-late:
-			if time.Since(majority) >= 20*grace {
+			if time.Since(majority) >= decisive {
 				for _, s := range missing {
 					s.waitedFor(false)
 				}

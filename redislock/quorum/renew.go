@@ -352,7 +352,8 @@ func (s *session) completeSoon(r *request) {
 }
 
 // complete asks the servers that do not know r again: they have restarted, or did not answer. For a
-// grant it also claims servers that have queued it, and repeats a downgrade that did not arrive.
+// grant it also claims servers that have queued it, and repeats a downgrade, or a minimum hold, that did
+// not arrive.
 // The caller holds r.mu.
 func (s *session) complete(r *request) {
 	for i, p := range s.endpoints {
@@ -362,6 +363,9 @@ func (s *session) complete(r *request) {
 			s.background(func() {
 				s.at(p, func(ctx context.Context, m member) error { return r.downgraded(i, m.Downgrade(ctx, own)) }, func(error) {})
 			})
+		}
+		if r.token != 0 && r.lacksMinimum(i, s.clock.now()) && p.slow.Load() == 0 && p.at() != nil {
+			s.setMinimumAt(r, p, func(error) {})
 		}
 		vote := &r.votes[i]
 		if vote.state != nothing || p.slow.Load() != 0 || p.at() == nil {

@@ -49,6 +49,8 @@ const (
 
 	// grace is how long to wait for servers beyond a majority, where waiting does no harm.
 	grace = 50 * time.Millisecond
+	// decisive is how long to wait for a server that may decide.
+	decisive = 20 * grace
 )
 
 // TTL returns the TTL that was asked for, in whole microseconds.

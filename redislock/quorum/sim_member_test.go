@@ -333,6 +333,18 @@ func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, leas
 	return got, clock, nil
 }
 
+func (m *simMember) Keep(ctx context.Context, h driver.Hold, left time.Duration) error {
+	return m.exchange(ctx, func(v *simServer) error {
+		if err := v.owned(h.ID, h.Token); err != nil {
+			return err
+		}
+		if until := time.Now().Add(left); v.kept.Before(until) {
+			v.kept = until
+		}
+		return nil
+	})
+}
+
 func (m *simMember) Move(ctx context.Context, _, id string, place uint64) error {
 	return m.exchange(ctx, func(v *simServer) error {
 		if i := v.find(id); i >= 0 {

@@ -175,6 +175,10 @@ var regressions = []Regression{
 		Edits: []Edit{
 			{"redislock/quorum/keep.go", `m.Pass(ctx, own, max(keep, k.left(s.clock.now())), k.propose)`, `m.Pass(ctx, own, keep, k.propose)`},
 		}}, "redislock/quorum", "TestMinimumOfAnEarlyVote"},
+	{Mutant{ID: "quorum-minimum-too-early", Bug: "a request that is refused has asked for its minimum hold",
+		Edits: []Edit{
+			{"redislock/quorum/minimum.go", `case r.from == 0 && !r.driver.Wait:`, `case r.driver.MinHold == 0:`},
+		}}, "redislock/quorum", "TestMinimumOfAMajority"},
 	{Mutant{ID: "quorum-missed-release", Bug: "a release within the minimum hold is not repeated at a server that missed it",
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `s.passAgain(&own, p, h)`, `_ = own`},

@@ -75,7 +75,7 @@ var quorumRegressions = []Regression{
 		}}, "tests/redislock", "TestAskedAgainBeforeAPush"},
 	{Mutant{ID: "quorum-late-minimum", Bug: "a server that gets a grant later than the others begins its minimum hold then",
 		Edits: []Edit{
-			{"redislock/quorum/lease.go", `return max(r.driver.MinHold-(now-r.from), 0)`, `return r.driver.MinHold`},
+			{"redislock/quorum/minimum.go", `return max(r.driver.MinHold-(now-r.from), 0)`, `return r.driver.MinHold`},
 		}}, "redislock/quorum", "TestMinimumOfALateServer"},
 	{Mutant{ID: "quorum-forgets-a-place",
 		Bug: "a waiter that one server has forgotten does not ask there again as long as another one is silent",

@@ -1,0 +1,140 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// minimums is a server that notes the last minimum hold that it was asked for.
+type minimums struct {
+	member
+	last atomic.Int64
+	fail func() error // of Keep
+}
+
+func (m *minimums) Keep(ctx context.Context, h driver.Hold, left time.Duration) error {
+	if m.fail != nil {
+		if err := m.fail(); err != nil {
+			return err
+		}
+	}
+	m.last.Store(int64(left))
+	return m.member.Keep(ctx, h, left)
+}
+
+func (m *minimums) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	m.last.Store(int64(req.MinHold))
+	return m.member.Ask(ctx, req, propose)
+}
+
+// TestMinimumOfAMajority: a request that does not wait asks for its minimum hold when a majority has granted it. So a
+// server that grants a refused one late, after its client has ended, does not keep the name.
+func TestMinimumOfAMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		var servers []*minimums
+		for i, p := range s.endpoints {
+			servers = append(servers, &minimums{member: p.at()})
+			put(p, servers[i])
+		}
+		req := func(id string) *driver.Request {
+			return &driver.Request{ID: id, Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+		}
+		if reply, err := s.Acquire(t.Context(), req("a")); err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		told := 0
+		for i, m := range servers {
+			if time.Duration(m.last.Swap(0)) == time.Hour {
+				told++
+			}
+			w.mu.Lock()
+			kept := time.Until(w.servers[i].kept)
+			w.mu.Unlock()
+			if kept > 0 && kept < 59*time.Minute {
+				t.Errorf("server %d keeps the name for %v", i, kept)
+			}
+		}
+		if told < 2 {
+			t.Errorf("%d servers were told the minimum hold before the caller heard of the grant", told)
+		}
+		time.Sleep(time.Second)
+		for _, m := range servers {
+			m.last.Store(0)
+		}
+		if reply, err := s.Acquire(t.Context(), req("b")); err != nil || reply.Token != 0 {
+			t.Fatal(reply, err)
+		}
+		for i, m := range servers {
+			if got := time.Duration(m.last.Load()); got != 0 {
+				t.Errorf("refused: server %d was asked for a minimum hold of %v", i, got)
+			}
+		}
+	})
+}
+
+// TestMinimumMissedByOne: a server has granted the request, and misses its minimum hold. It is told again.
+func TestMinimumMissedByOne(t *testing.T) {
+	for what, err := range map[string]error{"unavailable": driver.ErrUnavailable, "uncertain": driver.ErrUncertain} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := simulated(3)
+				t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+				missed := false
+				put(s.endpoints[2], &minimums{member: s.endpoints[2].at(), fail: func() error {
+					if missed {
+						return nil
+					}
+					missed = true
+					return err
+				}})
+				req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+				reply, err := s.Acquire(t.Context(), req)
+				if err != nil || reply.Token == 0 {
+					t.Fatal(reply, err)
+				}
+				for range 3 {
+					time.Sleep(s.ttl / 3)
+					renews(t, s, s.endpoints[2], driver.Hold{Name: "x", ID: "a", Token: reply.Token})
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				for i, v := range w.servers {
+					if d := time.Until(v.kept); d < 57*time.Minute {
+						t.Errorf("server %d keeps the name for %v", i, d)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestMinimumUnknown: too few servers record the minimum hold. The caller does not hear of a grant.
+// Nothing is sent when the caller has given up.
+func TestMinimumUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		down := func() error { return driver.ErrUnavailable }
+		for _, p := range s.endpoints[1:] {
+			put(p, &minimums{member: p.at(), fail: down})
+		}
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+		if reply, err := s.Acquire(t.Context(), req); !errors.Is(err, driver.ErrUncertain) || reply.Token != 0 {
+			t.Errorf("%v, %v", reply, err)
+		}
+		r := s.find("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.setMinimum(ctx, r); !errors.Is(err, driver.ErrUncertain) {
+			t.Errorf("after the caller has given up: %v", err)
+		}
+	})
+}
