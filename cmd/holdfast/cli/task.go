@@ -316,7 +316,7 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 		return result, &failure{exitLost, fmt.Errorf("the lock was lost before the command ended (with code %d): %w",
 			result.ExitCode(), released)}
 	case released != nil:
-		t.a.say("the command has ended, but the lock could not be released; it expires by itself: %s",
+		t.a.say("the command has ended, but the lock could not be released; it expires by itself, after any minimum hold: %s",
 			oneLine(released.Error()))
 	}
 	if result.Interrupted {
