@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // TickHold returns how long [Client.OnlyOne] keeps a name for ticks of that length: nine tenths of
@@ -22,37 +24,70 @@ func TickHold(every time.Duration) time.Duration { return every - every/10 }
 // gets the context of the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a
 // tenth of a tick. A store without minimum holds refuses it with ErrInvalid.
 //
-// Of a quorum, too few servers may be free although nobody has run it ([Holder.Partial]). Then OnlyOne waits until the
-// grant that is in the way ends, which takes a TTL at most, but no longer than a tick. If that is not enough, err is
-// ErrHeld.
+// On a quorum, a refusal may name a grant that only a minority of the servers has ([Holder.Partial]).
+// Nobody knows then whether the job was run. OnlyOne tries again until that is known: for what is
+// left of that grant, or for a TTL if that is longer, and 5 s more, but no longer than a tick. If
+// that is not enough, err is ErrHeld, and the next tick may be refused for the same reason.
 func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error,
 	opts ...Option) (ran bool, err error) {
 	if every <= 0 {
-		return false, invalidTick("run once per tick", name, every)
+		return false, invalidTick(opTick, name, every)
+	}
+	if err := c.usable(); err != nil {
+		return false, &Error{Op: opTick, Name: name, Err: err}
 	}
 	m := c.Mutex(name, append(slices.Clip(opts), MinHold(TickHold(every)))...)
-	l, err := m.TryLock(ctx)
-	if h := leftBehind(err); h != nil {
-		m.opt.atMost = min(h.Left+time.Second, every)
-		l, err = m.Lock(ctx)
-	}
+	first, lost := c.requests.count.Load(), false
+	own := func(h *Holder) bool { return lost && c.requests.madeSince(first, h.ID) }
+	var l *Lease
+	backoff.Outlast(ctx, c.TTL(), every, func(rest time.Duration) time.Duration {
+		again := err != nil
+		if again && rest > 0 && c.tooFewFree(ctx, name, rest) {
+			return 1
+		}
+		l, err = m.TryLock(ctx)
+		lost = lost || isOutage(err)
+		return obstacle(err, again, own)
+	})
 	switch {
 	case err == nil:
 		return true, l.do(ctx, f)
-	case errors.Is(err, ErrHeld) && leftBehind(err) == nil:
+	case errors.Is(err, ErrHeld) && obstacle(err, false, own) == 0:
 		return false, nil
 	}
 	return false, err
 }
 
-// leftBehind returns the grant because of which a lock was refused, if too few servers of a quorum have it, and it was
-// not released.
-func leftBehind(err error) *Holder {
+// isOutage reports whether err is about a store that does not serve. It may have granted what was asked.
+func isOutage(err error) bool { return errors.Is(err, ErrUncertain) || errors.Is(err, ErrUnavailable) }
+
+const opTick = "run once per tick"
+
+// obstacle returns how long a grant is still in the way of a lock that was refused. It is 0 if the
+// grant is a run of the job. It is none if too few servers of a quorum have it, or if it was made by
+// an earlier try whose answer was lost, as own reports. A kept name may last for very long, so its
+// end is not waited for. again: an earlier try has met an obstacle. Then a store that does not answer is
+// one too.
+func obstacle(err error, again bool, own func(*Holder) bool) time.Duration {
 	var e *Error
-	if errors.Is(err, ErrHeld) && errors.As(err, &e) && e.Holder != nil && e.Holder.Partial && !e.Holder.Kept {
-		return e.Holder
+	switch {
+	case again && isOutage(err):
+		return 1
+	case !errors.Is(err, ErrHeld) || !errors.As(err, &e) || e.Holder == nil || !e.Holder.Partial && !own(e.Holder):
+		return 0
+	case e.Holder.Kept:
+		return 1
 	}
-	return nil
+	return max(e.Holder.Left, 1)
+}
+
+// tooFewFree reports whether nobody can get the name, because too few servers of a quorum are free.
+// To ask that takes no server from anybody else.
+func (c *Client) tooFewFree(ctx context.Context, name string, most time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	r, err := c.Inspect(ctx, name)
+	return err == nil && len(r.Holders) == 0 && r.FreeIn > 0
 }
 
 // NextRun returns when OnlyOne with this name and tick can run next, on this machine's clock: when

@@ -46,6 +46,16 @@ func (r *requestIDs) secret(number uint64) requestSecret {
 	return requestSecret(sum[:16])
 }
 
+// madeSince reports whether id is one of a request with a larger number than that.
+func (r *requestIDs) madeSince(number uint64, id string) bool {
+	for n := r.count.Load(); n > number; n-- {
+		if r.secret(n).id() == id {
+			return true
+		}
+	}
+	return false
+}
+
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // id returns the ID of the request that has this secret.

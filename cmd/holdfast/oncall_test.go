@@ -117,7 +117,7 @@ var troubles = map[string]func(b *bench){
 		servers[2].Kill()
 	},
 	"A name with too few free servers": func(b *bench) {
-		b.tooFewServers("50s", "deploy/prod")
+		b.tooFewServers("50s", "deploy/prod").Kill()
 	},
 	"A server that does not answer": func(b *bench) {
 		r := testenv.Redis(b)
@@ -135,8 +135,8 @@ var shards = func() (all []string) {
 }()
 
 // tooFewServers makes a quorum the store of the test. One server has a grant of name that nobody ends before its TTL is
-// over, and another is away.
-func (b *bench) tooFewServers(ttl, name string) {
+// over. Without the server that it returns too few are free.
+func (b *bench) tooFewServers(ttl, name string) *testenv.RedisServer {
 	b.Helper()
 	servers := b.useQuorum()
 	p := b.start("--ttl", ttl, "run", name, "--", "sh", "-c", "echo $$ >$D/held; exec sleep 1000")
@@ -150,7 +150,7 @@ func (b *bench) tooFewServers(ttl, name string) {
 	p.signal(syscall.SIGTERM)
 	p.code()
 	servers[0].Continue()
-	servers[1].Kill()
+	return servers[1]
 }
 
 // useRedis makes r the store of the test.

@@ -1,13 +1,11 @@
 package quorum_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
@@ -165,25 +163,5 @@ func TestListBesideASilentServer(t *testing.T) {
 	}
 	if took := time.Since(began); took < time.Second || took > lists*time.Second*3/4 {
 		t.Errorf("%d lists took %v", lists, took)
-	}
-}
-
-// TestOnlyOnePastAMissedRelease: a client has ended while one server was away, and now another server is. Nobody has
-// run the job, so OnlyOne waits for the end of the grant that the client has left behind.
-func TestOnlyOnePastAMissedRelease(t *testing.T) {
-	t.Parallel()
-	const ttl = 5 * time.Second
-	g := start(t, 3, time.Minute)
-	ways := g.proxies()
-	granted := g.leaves(t, ways, 0, "a", ttl)
-	ways[2].Refuse()
-	c := connect(t, g.backend(ways.addrs()), &holdfast.Config{TTL: 20 * time.Second})
-	ran, err := c.OnlyOne(within(t), "x", time.Hour, func(context.Context) error { return nil })
-	if !ran || err != nil {
-		t.Errorf("OnlyOne %v after the grant of another, whose TTL is %v: %v, %v", time.Since(granted), ttl, ran, err)
-	}
-	ran, err = c.OnlyOne(within(t), "x", time.Hour, func(context.Context) error { return nil })
-	if ran || err != nil {
-		t.Errorf("the second one: %v, %v", ran, err)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // run runs argv while it holds the lock and the other locks that o names.
@@ -47,7 +49,7 @@ func (o *runOptions) notRun(s *session, name string, err error) error {
 	switch {
 	case !errors.Is(err, holdfast.ErrHeld):
 		return err
-	case o.skipOK && leftBehind(err) == nil:
+	case o.skipOK && !errors.As(err, new(unknownRun)):
 		return nil
 	}
 	if next := o.nextRun(s, name); next != "" && next != possibleNow { // it was not, a moment ago
@@ -56,14 +58,45 @@ func (o *runOptions) notRun(s *session, name string, err error) error {
 	return &failure{o.busyCode, err}
 }
 
-// leftBehind returns the grant because of which a lock was refused, if too few servers of a quorum have it, and it was
-// not released. So it is no reason to skip a tick.
-func leftBehind(err error) *holdfast.Holder {
+// unknownRun is an error of --every that does not say whether the job has run in this tick.
+type unknownRun struct{ error }
+
+func (e unknownRun) Unwrap() error { return e.error }
+
+// obstacle is as in OnlyOne: it returns how long a grant is still in the way of a lock that was
+// refused, and 0 if the grant is a run of the job. lost: an earlier try of this process may have
+// been granted.
+func obstacle(err error, again, lost bool) time.Duration {
 	var e *holdfast.Error
-	if errors.Is(err, holdfast.ErrHeld) && errors.As(err, &e) && e.Holder != nil && e.Holder.Partial && !e.Holder.Kept {
-		return e.Holder
+	switch {
+	case again && isOutage(err):
+		return 1
+	case !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil ||
+		!e.Holder.Partial && !(lost && fromHere(e.Holder)):
+		return 0
+	case e.Holder.Kept:
+		return 1
 	}
-	return nil
+	return max(e.Holder.Left, 1)
+}
+
+// fromHere reports whether the grant is one of this process.
+func fromHere(h *holdfast.Holder) bool {
+	host, _ := os.Hostname()
+	return h.PID == os.Getpid() && h.Host == host
+}
+
+// tooFewFree reports whether nobody can get the name that err is about, because too few servers of a
+// quorum are free.
+func (s *session) tooFewFree(ctx context.Context, err error, most time.Duration) bool {
+	var e *holdfast.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	r, err := s.Inspect(ctx, e.Name)
+	return err == nil && len(r.Holders) == 0 && r.FreeIn > 0
 }
 
 const possibleNow = "next run possible now"
@@ -96,28 +129,39 @@ func (o *runOptions) nextRun(s *session, name string) string {
 func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string) (*hold, error) {
 	var m *holdfast.MultiLease
 	var err error
-	lockAll := func(o *runOptions) func(context.Context) error {
-		return func(ctx context.Context) (err error) {
+	unknown := false // whether the job has run
+	switch {
+	case o.noWait || o.wait.set && o.wait.d == 0:
+		m, err = holdfast.TryLockAll(ctx, o.parts(s.Client, name)...)
+		unknown = o.every > 0 && obstacle(err, false, false) > 0
+	case o.every > 0:
+		tries, lost := 0, false
+		backoff.Outlast(ctx, s.TTL(), o.every, func(rest time.Duration) time.Duration { // as OnlyOne
+			if tries++; tries == 3 && !o.skipOK {
+				t.a.say("%v; trying again for %s", s.held(err, o, name), rough(rest))
+			}
+			if tries > 1 && rest > 0 && s.tooFewFree(ctx, err, rest) {
+				return 1
+			}
+			m, err = holdfast.TryLockAll(ctx, o.parts(s.Client, name)...)
+			lost = lost || isOutage(err)
+			return obstacle(err, tries > 1, lost)
+		})
+		unknown = obstacle(err, false, lost) > 0
+	default:
+		if err = o.waitsForItself(ctx, s, name); err != nil {
+			break
+		}
+		err = t.line.during(ctx, s, name, func(ctx context.Context) (err error) {
 			m, err = holdfast.LockAll(ctx, o.parts(s.Client, name)...)
 			return err
-		}
-	}
-	if o.noWait || o.every > 0 || o.wait.set && o.wait.d == 0 {
-		m, err = holdfast.TryLockAll(ctx, o.parts(s.Client, name)...)
-		if h := leftBehind(err); h != nil && o.every > 0 && !o.noWait { // as OnlyOne
-			past := *o
-			past.wait.d, past.wait.set = min(h.Left+time.Second, o.every), true
-			if o.skipOK { // silently
-				err = lockAll(&past)(ctx)
-			} else {
-				err = t.line.during(ctx, s, name, lockAll(&past))
-			}
-		}
-	} else if err = o.waitsForItself(ctx, s, name); err == nil {
-		err = t.line.during(ctx, s, name, lockAll(o))
+		})
 	}
 	if err != nil {
-		return nil, s.held(err, o, name)
+		if err = s.held(err, o, name); unknown {
+			err = unknownRun{err}
+		}
+		return nil, err
 	}
 	leases := m.Leases()
 	main := slices.IndexFunc(leases, func(l *holdfast.Lease) bool { return l.Name() == name })

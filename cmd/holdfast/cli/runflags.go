@@ -73,15 +73,20 @@ the name longer than the lease.
 
 --every is for schedules that start a job on many machines. A tick is one interval of the
 schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first machine takes the
-lock, which is exclusive, without waiting. Without -n it waits for one thing, at most a tick: the
-end of a grant that an ended program has left at too few servers of a quorum. The name then stays
-taken for nine tenths of the tick, even if COMMAND ends earlier. A tick begins with its first run.
-Clocks may differ by a tenth of the tick. holdfast shows on standard error when the next run is possible; with --skip-ok only if
-COMMAND failed. Without a store it also says that the ticks are those of this machine alone.
+lock, which is exclusive, without waiting. The name then stays taken for nine tenths of the tick,
+even if COMMAND ends earlier. A tick begins with its first run. Clocks may differ by a tenth of the
+tick. holdfast shows on standard error when the next run is possible; with --skip-ok only if COMMAND
+failed. Without a store it also says that the ticks are those of this machine alone.
+
+On a quorum, a refusal may name a grant that only a minority of the servers has. Nobody knows then
+whether COMMAND has run in this tick. Without -n, holdfast tries again until that is known: for what
+is left of that grant, or for a TTL if that is longer, and 5s more, but no longer than a tick. Then
+the exit code is that of a taken lock, with --skip-ok too.
 
 With --retry-failed the name is not kept if COMMAND fails: if its exit code is not 0, or holdfast
 had to end it. Another machine, or the next start, may then run COMMAND in the same tick. The name
-stays taken if holdfast is killed, if its machine dies, or if the lease had expired at the store.
+stays taken if holdfast is killed, if its machine dies, if the lease had expired at the store, or if
+the store does not confirm the release.
 
 Waiters, ls and info show the name of COMMAND's program, and not its arguments, which may contain
 secrets. With --show-command, info shows the whole command line to everybody who may read the store,

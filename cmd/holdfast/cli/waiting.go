@@ -251,7 +251,7 @@ func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting, note *
 	}
 	*note = remark{}
 	if r.Partial = slices.DeleteFunc(r.Partial, own); len(r.Partial) > 0 {
-		*note = remark{" · the quorum has too few free servers: others have grants of " + signs.Partial(&r, who, rough),
+		*note = remark{" · the quorum has too few free servers: the other servers have grants of " + signs.Partial(&r, who, rough),
 			fmt.Sprint(" partial ", len(r.Partial))}
 	}
 	if now.Holder = nil; len(r.Holders) > 0 {
