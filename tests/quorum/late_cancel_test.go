@@ -61,20 +61,21 @@ func stands(t testing.TB, s driver.Session, times int, holds ...driver.Hold) {
 	}
 }
 
-// slowCancel is a Conn whose first answer to a cancellation comes when the test wants it.
-type slowCancel struct {
+// afterScript is a Conn that calls do after the first run of a script with that text, before the caller hears
+// of it. It does so once armed is true.
+type afterScript struct {
 	redislock.Conn
-	first            atomic.Bool
-	arrived, answers func()
+	text  string
+	armed *atomic.Bool
+	do    func()
+	done  *atomic.Bool
 }
 
-func (c *slowCancel) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
-	if !strings.Contains(s.Text, "-- Takes a request out of the queue") || !c.first.CompareAndSwap(false, true) {
-		return c.Conn.Run(ctx, s, keys, args)
-	}
-	c.arrived()
+func (c *afterScript) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
 	v, err := c.Conn.Run(ctx, s, keys, args)
-	c.answers()
+	if c.armed.Load() && strings.Contains(s.Text, c.text) && c.done.CompareAndSwap(false, true) {
+		c.do()
+	}
 	return v, err
 }
 
@@ -90,26 +91,37 @@ func TestServerThatWasGivenUp(t *testing.T) {
 	t.Fatal("no request has got two servers")
 }
 
-// givenUp reports false if the answers of a busy machine were too late for the request.
+// givenUp reports false if the answers of a busy machine were too late for the request. The two servers that
+// refuse the request are free before it hears of that.
 func givenUp(t *testing.T) bool {
 	g := start(t, 3, time.Minute)
 	first := g.firstOf("x")
-	free1, free2 := g.asker(t, first, "x", "c"), g.asker(t, (first+1)%3, "x", "d")
+	var armed, withdrawn atomic.Bool
 	locked := make(chan struct{})
 	servers := at(g.addrs())
-	servers[(first+2)%3].Dial = func(ctx context.Context) (redislock.Conn, error) {
-		conn, err := at(g.addrs())[(first+2)%3].Dial(ctx)
-		return &slowCancel{Conn: conn, arrived: func() { free1(); free2() }, answers: func() { <-locked }}, err
+	after := func(i int, text string, do func()) {
+		var done atomic.Bool
+		servers[i].Dial = func(ctx context.Context) (redislock.Conn, error) {
+			conn, err := at(g.addrs())[i].Dial(ctx)
+			return &afterScript{Conn: conn, text: text, armed: &armed, do: do, done: &done}, err
+		}
 	}
+	after(first, "-- Asks once for a name", g.asker(t, first, "x", "c"))
+	after((first+1)%3, "-- Asks once for a name", g.asker(t, (first+1)%3, "x", "d"))
+	after((first+2)%3, "-- Takes a request out of the queue", func() { withdrawn.Store(true); <-locked })
 	b := quorum.New(servers, &quorum.Config{Quarantine: g.quarantine})
 	t.Cleanup(func() { _ = b.Close() })
 	a := open(t, b, "a", time.Minute)
+	g.everywhere(t, "y", renewals(t, a, get(t, a, try("y", "a-y")))) // it is connected to all servers
+	armed.Store(true)
 	reply, err := a.Acquire(within(t), try("x", "a-1"))
+	early := withdrawn.Load()
 	close(locked)
 	if err != nil {
 		t.Fatalf("Acquire: %v", err)
 	}
-	if reply.Token == 0 {
+	if reply.Token == 0 || !early {
+		t.Logf("token %d; a server was given up: %v", reply.Token, early)
 		return false
 	}
 	h := driver.Hold{Name: "x", ID: "a-1", Token: reply.Token}
