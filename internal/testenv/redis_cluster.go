@@ -28,9 +28,11 @@ type ClusterSetup struct {
 type RedisClusterServers struct {
 	Servers []*RedisServer
 
-	t     testing.TB
-	ids   []string
-	links *redisLinks // nil without links
+	t         testing.TB
+	ids       []string
+	links     *redisLinks // nil without links
+	down      string      // after so many milliseconds a server that is silent counts as failed
+	unnoticed []int       // servers of SplitUnnoticed
 }
 
 // RedisCluster starts a Cluster. It returns when all its servers agree on the owners of the slots,
@@ -47,7 +49,7 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 	if setup.Down > 0 {
 		failed = fmt.Sprint(setup.Down.Milliseconds())
 	}
-	c := &RedisClusterServers{t: t}
+	c := &RedisClusterServers{t: t, down: failed}
 	var certs *Certs
 	tls := []string(nil)
 	if setup.TLS {
@@ -212,8 +214,22 @@ func (c *RedisClusterServers) replaced(key string, old int, now *int, asker int)
 // Split cuts a server off from all others, silently. Clients reach both sides.
 func (c *RedisClusterServers) Split(server int) { c.links.cut(server) }
 
+// SplitUnnoticed is Split of a server that goes on serving for seconds after the others have a new primary: it
+// takes them for failed much later than they take it for failed. Join ends that, too.
+func (c *RedisClusterServers) SplitUnnoticed(server int) {
+	c.Servers[server].Do("CONFIG SET cluster-node-timeout 8000")
+	c.unnoticed = append(c.unnoticed, server)
+	c.Split(server)
+}
+
 // Join ends Split.
-func (c *RedisClusterServers) Join() { c.links.join() }
+func (c *RedisClusterServers) Join() {
+	for _, i := range c.unnoticed {
+		c.Servers[i].Do("CONFIG SET cluster-node-timeout " + c.down)
+	}
+	c.unnoticed = nil
+	c.links.join()
+}
 
 // Replica returns a replica of a primary.
 func (c *RedisClusterServers) Replica(primary int) (replica *RedisServer) {

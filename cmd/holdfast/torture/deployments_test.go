@@ -130,8 +130,10 @@ var deployments = []deployment{
 			fail("primary-frozen", func(key string, old, asker int) { c.Servers[old].Pause(); c.Promoted(key, old, asker) },
 				(*testenv.RedisServer).Continue),
 			fail("failover", func(key string, old, asker int) { c.Failover(key, old, asker) }, func(*testenv.RedisServer) {}),
-			fail("primary-cut-off", func(key string, old, asker int) { c.Split(old); c.Promoted(key, old, asker) },
-				func(*testenv.RedisServer) { c.Join() }),
+			fail("primary-cut-off", func(key string, old, asker int) {
+				c.SplitUnnoticed(old)
+				c.Promoted(key, old, asker)
+			}, func(*testenv.RedisServer) { c.Join() }),
 			fail("primary-killed-alone", func(key string, old, asker int) {
 				killWithoutReplicas(o.TTL, c.Servers[old], []*testenv.RedisServer{c.Replica(old)})
 				c.Promoted(key, old, asker)
