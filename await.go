@@ -118,6 +118,7 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 		return
 	case errors.Is(err, driver.ErrSpent):
 		if errors.Is(err, ErrUncertain) || a.l.unanswered { // an earlier exchange may still arrive
+			a.l.unanswered = true
 			a.l.c.cancelInBackground(a.l.session, a.l.req.Name, a.l.req.ID, true)
 		}
 		a.restart(a.l.session)
@@ -251,6 +252,9 @@ func (a *attempt) poll() error {
 
 // restart gives the request a fresh ID. Renewal results for the old ID no longer apply.
 func (a *attempt) restart(s *session) {
+	if a.asked || a.l.unanswered {
+		a.l.c.requests.abandon(a.l.req.ID)
+	}
 	a.l.c.stopRenewing(a.wait)
 	a.l.newRequest(s)
 	a.wait = newWait(a.l)

@@ -316,6 +316,9 @@ func awaitBriefly(done <-chan struct{}) {
 // cancelRequest cancels l's request, and ends the grant that it may have got. It waits at most 20
 // ms for an answer; the task goes on in the background.
 func (l *Lease) cancelRequest() {
+	if l.unanswered || !l.req.Wait { // otherwise it was probably in the queue
+		l.c.requests.abandon(l.req.ID)
+	}
 	l.c.cancelInBackground(l.session, l.req.Name, l.req.ID, l.unanswered).awaitBriefly()
 }
 

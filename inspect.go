@@ -34,6 +34,11 @@ type Holder struct {
 	// its lease; or servers that have it are away.
 	Partial bool
 
+	// Abandoned: the grant is of an earlier call of this client, which has ended without a lease. The store's answer
+	// was lost, or the call gave the grant back, and the store has not done that yet. So nobody has the lock. The
+	// grant ends when the store gets the message, or with its lease.
+	Abandoned bool
+
 	// Undated says that another program made the grant, and that the store does not know when. Since is
 	// then the time of the reading.
 	Undated bool
@@ -69,6 +74,8 @@ func (h *Holder) String() string {
 		fmt.Fprintf(&b, "at too few servers of the quorum, for another %v: ", round(h.Left))
 	case h.Kept:
 		fmt.Fprintf(&b, "kept for another %v after ", round(h.Left))
+	case h.Abandoned:
+		fmt.Fprintf(&b, "left by an earlier call of this client, for another %v: ", round(h.Left))
 	}
 	b.WriteString(h.who())
 	if h.Note != "" {
@@ -255,7 +262,8 @@ func (c *Client) holder(h *driver.Holder) *Holder {
 		MaxHold: millis(i.HoldMS), Sticky: millis(i.StickyMS),
 		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept, Partial: h.Partial,
-		Undated: h.Age == 0 && i.Host == "" && i.PID == 0,
+		Abandoned: c.requests.isAbandoned(h.ID),
+		Undated:   h.Age == 0 && i.Host == "" && i.PID == 0,
 	}
 }
 

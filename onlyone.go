@@ -27,7 +27,8 @@ func TickHold(every time.Duration) time.Duration { return every - every/10 }
 // On a quorum, a refusal may name a grant that only a minority of the servers has ([Holder.Partial]).
 // Nobody knows then whether the job was run. OnlyOne tries again until that is known: for what is
 // left of that grant, or for a TTL if that is longer, and 5 s more, but no longer than a tick. If
-// that is not enough, err is ErrHeld, and the next tick may be refused for the same reason.
+// that is not enough, err is ErrHeld, and the next tick may be refused for the same reason. So it does
+// beside a grant of its own whose answer was lost ([Holder.Abandoned]), on every store.
 func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error,
 	opts ...Option) (ran bool, err error) {
 	if every <= 0 {
@@ -37,8 +38,6 @@ func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, 
 		return false, &Error{Op: opTick, Name: name, Err: err}
 	}
 	m := c.Mutex(name, append(slices.Clip(opts), MinHold(TickHold(every)))...)
-	first, lost := c.requests.count.Load(), false
-	own := func(h *Holder) bool { return lost && c.requests.madeSince(first, h.ID) }
 	var l *Lease
 	backoff.Outlast(ctx, c.TTL(), every, func(rest time.Duration) time.Duration {
 		again := err != nil
@@ -46,13 +45,12 @@ func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, 
 			return 1
 		}
 		l, err = m.TryLock(ctx)
-		lost = lost || isOutage(err)
-		return obstacle(err, again, own)
+		return obstacle(err, again)
 	})
 	switch {
 	case err == nil:
 		return true, l.do(ctx, f)
-	case errors.Is(err, ErrHeld) && obstacle(err, false, own) == 0:
+	case errors.Is(err, ErrHeld) && obstacle(err, false) == 0:
 		return false, nil
 	}
 	return false, err
@@ -64,16 +62,15 @@ func isOutage(err error) bool { return errors.Is(err, ErrUncertain) || errors.Is
 const opTick = "run once per tick"
 
 // obstacle returns how long a grant is still in the way of a lock that was refused. It is 0 if the
-// grant is a run of the job. It is none if too few servers of a quorum have it, or if it was made by
-// an earlier try whose answer was lost, as own reports. A kept name may last for very long, so its
-// end is not waited for. again: an earlier try has met an obstacle. Then a store that does not answer is
-// one too.
-func obstacle(err error, again bool, own func(*Holder) bool) time.Duration {
+// grant is a run of the job. It is none if too few servers of a quorum have it, or if it is of an earlier
+// try whose answer was lost. A kept name may last for very long, so its end is not waited for. again: an
+// earlier try has met an obstacle. Then a store that does not answer is one too.
+func obstacle(err error, again bool) time.Duration {
 	var e *Error
 	switch {
 	case again && isOutage(err):
 		return 1
-	case !errors.Is(err, ErrHeld) || !errors.As(err, &e) || e.Holder == nil || !e.Holder.Partial && !own(e.Holder):
+	case !errors.Is(err, ErrHeld) || !errors.As(err, &e) || e.Holder == nil || !e.Holder.Partial && !e.Holder.Abandoned:
 		return 0
 	case e.Holder.Kept:
 		return 1

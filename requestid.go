@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -23,7 +25,13 @@ type requestSecret [16]byte
 type requestIDs struct {
 	key   [32]byte
 	count atomic.Uint64
+
+	mu        sync.Mutex
+	abandoned []string // see abandon; the oldest first
 }
+
+// mostAbandoned bounds requestIDs.abandoned.
+const mostAbandoned = 256
 
 func newRequestIDs() *requestIDs {
 	r := &requestIDs{}
@@ -46,14 +54,25 @@ func (r *requestIDs) secret(number uint64) requestSecret {
 	return requestSecret(sum[:16])
 }
 
-// madeSince reports whether id is one of a request with a larger number than that.
-func (r *requestIDs) madeSince(number uint64, id string) bool {
-	for n := r.count.Load(); n > number; n-- {
-		if r.secret(n).id() == id {
-			return true
-		}
+// abandon records a request that has ended without a lease, although the store may have granted it. The oldest
+// are forgotten: such a grant lasts for a TTL at most, and is mostly given back sooner.
+func (r *requestIDs) abandon(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.abandoned, id) {
+		return
 	}
-	return false
+	if len(r.abandoned) >= mostAbandoned {
+		r.abandoned = slices.Delete(r.abandoned, 0, mostAbandoned/2)
+	}
+	r.abandoned = append(r.abandoned, id)
+}
+
+// isAbandoned reports whether abandon has recorded that request.
+func (r *requestIDs) isAbandoned(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.abandoned, id)
 }
 
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)

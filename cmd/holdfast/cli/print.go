@@ -100,6 +100,8 @@ func describe(h *holdfast.Holder) string {
 		b.WriteString("not free at enough servers of the quorum: a grant of " + who(h))
 	case h.Kept:
 		fmt.Fprintf(&b, "kept for another %s (a minimum hold), and held by nobody: taken by %s", rough(h.Left), who(h))
+	case h.Abandoned:
+		b.WriteString("not free: an earlier try of this command has it, whose answer was lost: " + who(h))
 	default:
 		how := "held"
 		if h.Shared {

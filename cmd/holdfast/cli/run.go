@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -64,26 +63,19 @@ type unknownRun struct{ error }
 func (e unknownRun) Unwrap() error { return e.error }
 
 // obstacle is as in OnlyOne: it returns how long a grant is still in the way of a lock that was
-// refused, and 0 if the grant is a run of the job. lost: an earlier try of this process may have
-// been granted.
-func obstacle(err error, again, lost bool) time.Duration {
+// refused, and 0 if the grant is a run of the job.
+func obstacle(err error, again bool) time.Duration {
 	var e *holdfast.Error
 	switch {
 	case again && isOutage(err):
 		return 1
 	case !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil ||
-		!e.Holder.Partial && !(lost && fromHere(e.Holder)):
+		!e.Holder.Partial && !e.Holder.Abandoned:
 		return 0
 	case e.Holder.Kept:
 		return 1
 	}
 	return max(e.Holder.Left, 1)
-}
-
-// fromHere reports whether the grant is one of this process.
-func fromHere(h *holdfast.Holder) bool {
-	host, _ := os.Hostname()
-	return h.PID == os.Getpid() && h.Host == host
 }
 
 // tooFewFree reports whether nobody can get the name that err is about, because too few servers of a
@@ -133,9 +125,9 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 	switch {
 	case o.noWait || o.wait.set && o.wait.d == 0:
 		m, err = holdfast.TryLockAll(ctx, o.parts(s.Client, name)...)
-		unknown = o.every > 0 && obstacle(err, false, false) > 0
+		unknown = o.every > 0 && obstacle(err, false) > 0
 	case o.every > 0:
-		tries, lost := 0, false
+		tries := 0
 		backoff.Outlast(ctx, s.TTL(), o.every, func(rest time.Duration) time.Duration { // as OnlyOne
 			if tries++; tries == 3 && !o.skipOK {
 				t.a.say("%v; trying again for %s", s.held(err, o, name), rough(rest))
@@ -144,10 +136,9 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 				return 1
 			}
 			m, err = holdfast.TryLockAll(ctx, o.parts(s.Client, name)...)
-			lost = lost || isOutage(err)
-			return obstacle(err, tries > 1, lost)
+			return obstacle(err, tries > 1)
 		})
-		unknown = obstacle(err, false, lost) > 0
+		unknown = obstacle(err, false) > 0
 	default:
 		if err = o.waitsForItself(ctx, s, name); err != nil {
 			break
