@@ -199,10 +199,10 @@ func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, 
 	return raised, clock, nil
 }
 
-// Keep lengthens the minimum hold of the grant h: the name stays taken for left from now, at least.
-// Errors: as for Release.
-func (s *MemberSession) Keep(ctx context.Context, h driver.Hold, left time.Duration) error {
-	c := s.b.keys(h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().micros(left).end()
+// Keep lengthens the minimum hold of the grant h: the name stays taken for left from now, at least. A grant of
+// h.ID with a token above upTo is another one. Errors: as for Release.
+func (s *MemberSession) Keep(ctx context.Context, h driver.Hold, upTo uint64, left time.Duration) error {
+	c := s.b.keys(h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(upTo, 16).end().micros(left).end()
 	return verdict(s.b.run(ctx, s.b.scripts.keep, c))
 }
 

@@ -1,13 +1,16 @@
--- Lengthens the minimum hold of a grant. KEYS: l, z, m, t. ARGV: id; its token here; how long from now
--- the name shall stay taken, at least, in microseconds. Answers 0: done; 1: gone; 2: taken.
+-- Lengthens the minimum hold of a grant. KEYS: l, z, m, t. ARGV: id; its token here, and the largest
+-- that it may have; how long from now the name shall stay taken, at least, in microseconds. Answers 0:
+-- done; 1: gone; 2: taken.
 
-local id, token, till = ARGV[1], num(ARGV[2]), num(ARGV[3])
+local id, token, upto, till = ARGV[1], num(ARGV[2]), num(ARGV[3]), num(ARGV[4])
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
 local mine, why = owned(id, token)
-if not mine then
+local has = last
+if mine and st ~= 'X' then has = getHold(id) end
+if not mine or has > upto then
   save()
-  return why
+  return why or 1
 end
 till = now + till
 if st == 'X' then

@@ -214,7 +214,10 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	}
 	vote.open++
 	req, t := r.driver, s.rest(r.counts(), stamp)
-	req.Lease, req.MinHold = s.kept(t), r.minimum(s.clock.now())
+	req.Lease, req.MinHold = s.kept(t), 0
+	if r.driver.Wait { // others are told by setMinimumAt: a late question must not keep the name
+		req.MinHold = r.minimum(s.clock.now())
+	}
 	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
 	// The grant counts only if its token is larger than what a withdrawal may still end.
 	for i := range r.votes {
@@ -253,6 +256,9 @@ func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 			r.fails(p.index, stamp, err)
 		case reply.Token != 0:
 			s.grantedAt(r, p, t, reply.Token)
+			if r.token != 0 && r.lacksMinimum(p.index, s.clock.now()) {
+				s.setMinimumAt(r, p, func(error) {})
+			}
 		default:
 			r.waits(p.index, t, place, reply)
 			if r.token != 0 {

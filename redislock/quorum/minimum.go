@@ -36,18 +36,17 @@ func (s *session) setMinimum(ctx context.Context, r *request) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 	}
-	var errs []error
-	telling, answered := make([]bool, len(s.endpoints)), make(chan struct{}, 1) // the former and errs: with r.mu
+	var errs []error // with r.mu
+	answered := make(chan struct{}, 1)
 	over := time.After(decisive)
 	for pause := (backoff.Pause{First: grace / 10, Most: grace}); ; {
 		r.mu.Lock()
 		for i, p := range s.endpoints {
-			if telling[i] || !r.lacksMinimum(i, s.clock.now()) {
+			if !r.lacksMinimum(i, s.clock.now()) {
 				continue
 			}
-			telling[i] = true
 			s.setMinimumAt(r, p, func(err error) {
-				if telling[i] = false; err != nil {
+				if err != nil {
 					errs = append(errs, err)
 				}
 				select {
@@ -75,6 +74,9 @@ func (s *session) setMinimum(ctx context.Context, r *request) error {
 			case <-next:
 				again = true
 			case <-over:
+				if len(failures) == 0 {
+					failures = append(failures, fmt.Errorf("the others have not answered for %v", decisive))
+				}
 				return &failure{driver.ErrUncertain, "too few servers have recorded the minimum hold", failures}
 			case <-ctx.Done():
 				return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
@@ -93,23 +95,30 @@ func (r *request) minimums() (n int) {
 	return n
 }
 
-// lacksMinimum reports whether server i has granted the request, and may not know its minimum hold.
+// tellAgain is how long a server that is told a minimum hold may take to answer. After that it is told again.
+const tellAgain = 4 * grace
+
+// lacksMinimum reports whether server i has granted the request, may not know its minimum hold, and is to be told now.
 func (r *request) lacksMinimum(i int, now time.Duration) bool {
 	v := &r.votes[i]
-	return v.state == granted && !v.minimum && !r.driver.Wait && r.minimum(now) > 0
+	return v.state == granted && !v.minimum && !r.driver.Wait && r.minimum(now) > 0 && (v.told == 0 || now-v.told >= tellAgain)
 }
 
-// setMinimumAt tells one server, in the background, and calls done with r.mu held. The caller holds r.mu.
+// setMinimumAt tells one server, in the background, and calls done with r.mu held. The message may be late, and the
+// server may have granted the request anew since, to a question that was late too. That grant has a larger token. The
+// caller holds r.mu.
 func (s *session) setMinimumAt(r *request, p *endpoint, done func(error)) {
-	own := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: r.votes[p.index].token}
+	vote := &r.votes[p.index]
+	vote.told = max(s.clock.now(), 1)
+	own, upTo := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: vote.token}, max(vote.token, r.token)
 	from := r.from
 	left := r.minimum(s.clock.now())
 	s.background(func() {
-		s.at(p, func(ctx context.Context, m member) error { return m.Keep(ctx, own, left) }, func(err error) {
+		s.at(p, func(ctx context.Context, m member) error { return m.Keep(ctx, own, upTo, left) }, func(err error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if err == nil && r.from == from {
-				r.votes[p.index].minimum = true
+			if vote.told = 0; err == nil && r.from == from {
+				vote.minimum = true
 			}
 			done(err)
 		})

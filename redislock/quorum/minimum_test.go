@@ -30,11 +30,11 @@ func (m *cut) Ask(ctx context.Context, req *driver.Request, propose uint64) (dri
 	return m.member.Ask(ctx, req, propose)
 }
 
-func (m *cut) Keep(ctx context.Context, h driver.Hold, left time.Duration) error {
+func (m *cut) Keep(ctx context.Context, h driver.Hold, upTo uint64, left time.Duration) error {
 	if m.off.Load() {
 		return driver.ErrUnavailable
 	}
-	return m.member.Keep(ctx, h, left)
+	return m.member.Keep(ctx, h, upTo, left)
 }
 
 // TestLeaseLapsedWithinTheMinimum: server 2 is cut off for longer than a TTL, so the lease ends there, and the

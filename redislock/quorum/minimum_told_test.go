@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,14 +19,14 @@ type minimums struct {
 	fail func() error // of Keep
 }
 
-func (m *minimums) Keep(ctx context.Context, h driver.Hold, left time.Duration) error {
+func (m *minimums) Keep(ctx context.Context, h driver.Hold, upTo uint64, left time.Duration) error {
 	if m.fail != nil {
 		if err := m.fail(); err != nil {
 			return err
 		}
 	}
 	m.last.Store(int64(left))
-	return m.member.Keep(ctx, h, left)
+	return m.member.Keep(ctx, h, upTo, left)
 }
 
 func (m *minimums) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
@@ -137,4 +138,95 @@ func TestMinimumUnknown(t *testing.T) {
 			t.Errorf("after the caller has given up: %v", err)
 		}
 	})
+}
+
+// TestMinimumOfAnEarlierGrant: a message about the minimum hold of a grant is late. The grant has been cancelled
+// since, and a late question has got another one under the same ID. The message does not keep the name.
+func TestMinimumOfAnEarlierGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		m := s.endpoints[2].at()
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1}
+		first, _, err := m.Ask(t.Context(), req, 0)
+		if err != nil || first.Token == 0 {
+			t.Fatal(first, err)
+		}
+		if err := m.Cancel(t.Context(), "x", "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		later, _, err := m.Ask(t.Context(), req, 0)
+		if err != nil || later.Token <= first.Token {
+			t.Fatal(later, err)
+		}
+		err = m.Keep(t.Context(), driver.Hold{Name: "x", ID: "a", Token: first.Token}, first.Token, time.Hour)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if d := time.Until(w.servers[2].kept); d > 0 || !errors.Is(err, driver.ErrGone) {
+			t.Errorf("%v; the server keeps the name for %v", err, d)
+		}
+	})
+}
+
+// TestMinimumAfterCompletion: a server that has missed the question of a grant is asked later. That question has no
+// minimum hold: it might arrive after a release. The server is told the minimum hold as soon as it has granted.
+func TestMinimumAfterCompletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		way := &cut{member: s.endpoints[2].at()}
+		third := &minimums{member: way}
+		put(s.endpoints[2], third)
+		way.off.Store(true)
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+		reply, err := s.Acquire(t.Context(), req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		time.Sleep(time.Second)
+		way.off.Store(false)
+		asked := make(chan time.Duration, 10)
+		third.fail = func() error { asked <- time.Duration(third.last.Load()); return nil }
+		renews(t, s, s.endpoints[2], driver.Hold{Name: "x", ID: "a", Token: reply.Token})
+		time.Sleep(time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if d := time.Until(w.servers[2].kept); d < 58*time.Minute {
+			t.Errorf("the third server keeps the name for %v", d)
+		}
+		if d := <-asked; d != 0 {
+			t.Errorf("it was asked with a minimum hold of %v", d)
+		}
+	})
+}
+
+// TestMinimumToldAgain: two servers do not answer when they are told the minimum hold for the first time. They are
+// told again soon, and the caller hears of the grant. If they never answer, the error says so.
+func TestMinimumToldAgain(t *testing.T) {
+	for _, silent := range []int32{1, 1000} { // so many times
+		synctest.Test(t, func(t *testing.T) {
+			_, s := simulated(3)
+			t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+			for _, p := range s.endpoints[1:] {
+				var told atomic.Int32
+				put(p, &minimums{member: p.at(), fail: func() error {
+					if told.Add(1) <= silent {
+						time.Sleep(askLimit)
+						return driver.ErrUncertain
+					}
+					return nil
+				}})
+			}
+			req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+			reply, err := s.Acquire(t.Context(), req)
+			switch {
+			case silent == 1 && (err != nil || reply.Token == 0):
+				t.Errorf("%+v, %v", reply, err)
+			case silent > 1 && (!errors.Is(err, driver.ErrUncertain) ||
+				!strings.HasSuffix(err.Error(), "the others have not answered for 1s")):
+				t.Errorf("two servers are silent: %+v, %v", reply, err)
+			}
+		})
+	}
 }

@@ -81,9 +81,10 @@ type vote struct {
 	limit             uint64
 	next              int64 // the exchange in which the server is to be asked after that; 0: none
 
-	minimum   bool // it has recorded the minimum hold of a request that did not wait
-	open      int  // so many questions are under way
-	uncounted bool // it may have a grant or a place of the request that does not count
+	minimum   bool          // it has recorded the minimum hold of a request that did not wait
+	told      time.Duration // when it was last told that, by the session's clock; 0: it has answered
+	open      int           // so many questions are under way
+	uncounted bool          // it may have a grant or a place of the request that does not count
 }
 
 func newRequest(req *driver.Request, servers int) *request {

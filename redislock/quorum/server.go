@@ -141,7 +141,7 @@ type member interface {
 	Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error)
 	Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error
 	Raise(ctx context.Context, h driver.Hold, token uint64, lease time.Duration) (uint64, time.Duration, error)
-	Keep(ctx context.Context, h driver.Hold, left time.Duration) error
+	Keep(ctx context.Context, h driver.Hold, upTo uint64, left time.Duration) error
 	Move(ctx context.Context, name, id string, place uint64) error
 	Claim(ctx context.Context, name, id string, rank int, token uint64) error
 	Yield(ctx context.Context, h driver.Hold, to string, place uint64, block int) (<-chan uint64, uint64, error)

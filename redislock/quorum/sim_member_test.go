@@ -333,10 +333,13 @@ func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, leas
 	return got, clock, nil
 }
 
-func (m *simMember) Keep(ctx context.Context, h driver.Hold, left time.Duration) error {
+func (m *simMember) Keep(ctx context.Context, h driver.Hold, upTo uint64, left time.Duration) error {
 	return m.exchange(ctx, func(v *simServer) error {
 		if err := v.owned(h.ID, h.Token); err != nil {
 			return err
+		}
+		if v.token > upTo {
+			return driver.ErrGone
 		}
 		if until := time.Now().Add(left); v.kept.Before(until) {
 			v.kept = until

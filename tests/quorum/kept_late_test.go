@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -120,4 +121,46 @@ func TestKeptAfterQuarantine(t *testing.T) {
 	g.shows(t, 2, "x", "the name kept", func(r driver.Record) bool {
 		return len(r.Holders) == 1 && r.Holders[0].Kept && r.Holders[0].Left <= kept
 	}, func() {})
+}
+
+// TestMinimumOfAnEarlierGrant: a message about the minimum hold of a grant comes after its cancellation. A late
+// question has got another grant under the same ID, which does not keep the name.
+func TestMinimumOfAnEarlierGrant(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		g := start(t, 3, time.Minute)
+		s, err := member(t, g, 0).Join(within(t), driver.SessionConfig{ID: "a", TTL: time.Minute},
+			redislock.Hooks{Pushed: func(string) {}, Claimed: func(string, int, string) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close(context.Background()) })
+		req := try("x", "a-1")
+		req.Mode = mode
+		ask := func() uint64 {
+			reply, _, err := s.Ask(within(t), req, 0)
+			if err != nil || reply.Token == 0 {
+				t.Fatalf("Ask: %+v, %v", reply, err)
+			}
+			return reply.Token
+		}
+		keep := func(token, upTo uint64) error {
+			return s.Keep(within(t), driver.Hold{Name: "x", ID: "a-1", Token: token}, upTo, time.Hour)
+		}
+		first := ask()
+		if err := s.Cancel(within(t), "x", "a-1"); err != nil {
+			t.Fatal(err)
+		}
+		later := ask()
+		if err := keep(first, first); !errors.Is(err, driver.ErrGone) {
+			t.Errorf("%v: Keep of the first grant: %v; want ErrGone", mode, err)
+		}
+		if err := s.Pass(within(t), driver.Hold{Name: "x", ID: "a-1", Token: later}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		last := ask() // the name is free
+		if err := keep(first, last); err != nil {
+			t.Errorf("%v: Keep of a grant whose token was raised: %v", mode, err)
+		}
+	}
 }

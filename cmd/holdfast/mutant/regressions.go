@@ -178,7 +178,28 @@ var regressions = []Regression{
 	{Mutant{ID: "quorum-minimum-too-early", Bug: "a request that is refused has asked for its minimum hold",
 		Edits: []Edit{
 			{"redislock/quorum/minimum.go", `case r.from == 0 && !r.driver.Wait:`, `case r.driver.MinHold == 0:`},
+			{"redislock/quorum/ask.go", `if r.driver.Wait { // others`, `if true { // others`},
 		}}, "redislock/quorum", "TestMinimumOfAMajority"},
+	{Mutant{ID: "quorum-minimum-in-a-question", Bug: "a question that comes after the release keeps the name for its minimum hold",
+		Edits: []Edit{
+			{"redislock/quorum/ask.go", `if r.driver.Wait { // others`, `if true { // others`},
+		}}, "redislock/quorum", "TestMinimumAfterCompletion"},
+	{Mutant{ID: "quorum-minimum-of-another-grant",
+		Bug: "a late message about a minimum hold keeps the name for a later grant of the request",
+		Edits: []Edit{
+			{"redislock/lua/member_keep.lua", `if not mine or has > upto then`, `if not mine then`},
+		}}, "tests/quorum", "TestMinimumOfAnEarlierGrant"},
+	{Mutant{ID: "client-own-grant-is-a-run", Bug: "OnlyOne takes its own grant, whose answer was lost, for a run of another",
+		Edits: []Edit{
+			{"await.go", `if a.asked || a.l.unanswered {
+		a.l.c.requests`, `if false {
+		a.l.c.requests`},
+		}}, ".", "TestOnlyOneBesideALostAnswer"},
+	{Mutant{ID: "client-only-one-takes-servers", Bug: "while too few servers are free, OnlyOne takes them from others again and again",
+		Edits: []Edit{
+			{"onlyone.go", `if again && rest > 0 && c.tooFewFree(ctx, name, rest) {`,
+				`if again && rest < 0 && c.tooFewFree(ctx, name, rest) {`},
+		}}, ".", "TestOnlyOnePastALeftover"},
 	{Mutant{ID: "quorum-missed-release", Bug: "a release within the minimum hold is not repeated at a server that missed it",
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `s.passAgain(&own, p, h)`, `_ = own`},
