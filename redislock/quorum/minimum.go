@@ -101,7 +101,8 @@ const tellAgain = 4 * grace
 // lacksMinimum reports whether server i has granted the request, may not know its minimum hold, and is to be told now.
 func (r *request) lacksMinimum(i int, now time.Duration) bool {
 	v := &r.votes[i]
-	return v.state == granted && !v.minimum && !r.driver.Wait && r.minimum(now) > 0 && (v.told == 0 || now-v.told >= tellAgain)
+	return v.state == granted && !v.minimum && !r.driver.Wait && r.minimum(now) > 0 &&
+		(v.told == 0 || now-v.told >= tellAgain)
 }
 
 // setMinimumAt tells one server, in the background, and calls done with r.mu held. The message may be late, and the
