@@ -96,6 +96,7 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 			return stop
 		}
 		if s := c.session.Load(); s != a.l.session {
+			c.requests.abandon(a.l.req.ID) // its grant ends with its session
 			a.restart(s)
 		}
 		sent = c.coarseNow()
@@ -118,8 +119,7 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 		return
 	case errors.Is(err, driver.ErrSpent):
 		if errors.Is(err, ErrUncertain) || a.l.unanswered { // an earlier exchange may still arrive
-			a.l.unanswered = true
-			a.l.c.cancelInBackground(a.l.session, a.l.req.Name, a.l.req.ID, true)
+			a.l.c.abandonInBackground(a.l.session, a.l.req.Name, a.l.req.ID, true)
 		}
 		a.restart(a.l.session)
 	case leftOpen(err):
@@ -243,7 +243,7 @@ func (a *attempt) poll() error {
 		return stop
 	}
 	if a.asked { // by a try that was not answered
-		a.l.c.cancelInBackground(a.l.session, a.l.req.Name, a.l.req.ID, a.l.unanswered)
+		a.l.c.abandonInBackground(a.l.session, a.l.req.Name, a.l.req.ID, a.l.unanswered)
 	}
 	a.l.c.giveWay(a.limited, a.l, nil)
 	a.restart(a.l.session)
@@ -252,9 +252,6 @@ func (a *attempt) poll() error {
 
 // restart gives the request a fresh ID. Renewal results for the old ID no longer apply.
 func (a *attempt) restart(s *session) {
-	if a.asked || a.l.unanswered {
-		a.l.c.requests.abandon(a.l.req.ID)
-	}
 	a.l.c.stopRenewing(a.wait)
 	a.l.newRequest(s)
 	a.wait = newWait(a.l)

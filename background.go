@@ -64,6 +64,7 @@ type task struct {
 	pause    backoff.Pause
 	answered chan struct{} // closed at the first answer, or when the task ends without one
 	then     func()        // called then, without Client.mu; nil: nothing
+	settled  func()        // called when the last repeat was answered; nil: nothing
 	once     sync.Once
 	detached bool // Close does not wait for it
 }
@@ -98,7 +99,10 @@ const (
 // startTask runs do in the background. unanswered says that an earlier exchange about the same
 // request was not answered, and may still reach the store.
 func (c *Client) startTask(name string, unanswered bool, do func(context.Context) error) *task {
-	t := c.newTask(name, unanswered, do)
+	return c.launch(c.newTask(name, unanswered, do))
+}
+
+func (c *Client) launch(t *task) *task {
 	if !c.tryTask(t) {
 		c.logCalls.countDropped()
 		t.signalAnswered()
@@ -134,6 +138,15 @@ func (c *Client) tryTask(t *task) bool {
 // cancelInBackground cancels a request, and ends the grant that it may have got.
 func (c *Client) cancelInBackground(s *session, name, id string, unanswered bool) *task {
 	return c.startTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
+}
+
+// abandonInBackground is cancelInBackground for a request that no lease has used. Until the store has cancelled it,
+// Holder.Abandoned says so of its grant.
+func (c *Client) abandonInBackground(s *session, name, id string, unanswered bool) *task {
+	c.requests.abandon(id)
+	t := c.newTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
+	t.settled = func() { c.requests.settle(id) }
+	return c.launch(t)
 }
 
 // releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
@@ -245,6 +258,9 @@ func (c *Client) runTask(t *task) {
 	case err == nil || final(err) && !errors.Is(err, ErrRefused): // a store that refuses now may accept later
 		t.signalAnswered()
 		if len(t.repeats) == 0 {
+			if t.settled != nil {
+				t.settled()
+			}
 			c.finishTask(t)
 			return
 		}
@@ -316,10 +332,7 @@ func awaitBriefly(done <-chan struct{}) {
 // cancelRequest cancels l's request, and ends the grant that it may have got. It waits at most 20
 // ms for an answer; the task goes on in the background.
 func (l *Lease) cancelRequest() {
-	if l.unanswered || !l.req.Wait { // otherwise it was probably in the queue
-		l.c.requests.abandon(l.req.ID)
-	}
-	l.c.cancelInBackground(l.session, l.req.Name, l.req.ID, l.unanswered).awaitBriefly()
+	l.c.abandonInBackground(l.session, l.req.Name, l.req.ID, l.unanswered).awaitBriefly()
 }
 
 // cancelPushed cancels l's request after the store reported that a grant, known only from a push,

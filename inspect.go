@@ -36,7 +36,7 @@ type Holder struct {
 
 	// Abandoned: the grant is of an earlier call of this client, which has ended without a lease. The store's answer
 	// was lost, or the call gave the grant back, and the store has not done that yet. So nobody has the lock. The
-	// grant ends when the store gets the message, or with its lease.
+	// grant ends when the store gets the message, or with its lease. After that, a minimum hold still keeps the name.
 	Abandoned bool
 
 	// Undated says that another program made the grant, and that the store does not know when. Since is

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -197,3 +198,59 @@ func TestOnlyOneBesideALostAnswer(t *testing.T) {
 }
 
 func nothing(context.Context) error { return nil }
+
+// lateCancel is a store that gets no cancellation until then.
+type lateCancel struct {
+	driver.Backend
+	until time.Time
+}
+
+func (b *lateCancel) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	s, err := b.Backend.Open(ctx, cfg)
+	return &lateCancelSession{s, b}, err
+}
+
+type lateCancelSession struct {
+	driver.Session
+	b *lateCancel
+}
+
+func (s *lateCancelSession) Cancel(ctx context.Context, name, id string) error {
+	if time.Now().Before(s.b.until) {
+		return driver.ErrUnavailable
+	}
+	return s.Session.Cancel(ctx, name, id)
+}
+
+// A grant that calls of this client have given back is no run, as long as the store has not got that.
+func TestOnlyOneBesideGrantsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		other := client(t, store, nil)
+		held := lock(t, other, "b")
+		c := client(t, &lateCancel{store, time.Now().Add(time.Second)}, nil)
+		for i := range 300 { // some hundreds of names at once
+			_, err := holdfast.TryLockAll(t.Context(), c.Mutex(fmt.Sprint("a", i)), c.Mutex("b"))
+			if !errors.Is(err, holdfast.ErrHeld) {
+				t.Fatal(err)
+			}
+		}
+		// A call that waits gives up, and the store hands the lock to it later.
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := c.Mutex("b").Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if err := held.Release(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"a0", "a299", "b"} {
+			if ran, err := c.OnlyOne(t.Context(), name, time.Hour, nothing); !ran || err != nil {
+				t.Errorf("%s: %v, %v", name, ran, err)
+			}
+		}
+		if ran, err := c.OnlyOne(t.Context(), "a0", time.Hour, nothing); ran || err != nil {
+			t.Errorf("the second run of a tick: %v, %v", ran, err)
+		}
+	})
+}

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -26,12 +25,12 @@ type requestIDs struct {
 	key   [32]byte
 	count atomic.Uint64
 
-	mu        sync.Mutex
-	abandoned []string // see abandon; the oldest first
+	mu               sync.Mutex
+	abandoned, older map[string]struct{} // see abandon
 }
 
-// mostAbandoned bounds requestIDs.abandoned.
-const mostAbandoned = 256
+// mostAbandoned bounds how many abandoned requests are remembered. The latest half of them always are.
+const mostAbandoned = maxTasks
 
 func newRequestIDs() *requestIDs {
 	r := &requestIDs{}
@@ -54,25 +53,34 @@ func (r *requestIDs) secret(number uint64) requestSecret {
 	return requestSecret(sum[:16])
 }
 
-// abandon records a request that has ended without a lease, although the store may have granted it. The oldest
-// are forgotten: such a grant lasts for a TTL at most, and is mostly given back sooner.
+// abandon records a request that has ended without a lease, although the store may have granted it.
 func (r *requestIDs) abandon(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.Contains(r.abandoned, id) {
-		return
+	if len(r.abandoned) >= mostAbandoned/2 {
+		r.abandoned, r.older = nil, r.abandoned
 	}
-	if len(r.abandoned) >= mostAbandoned {
-		r.abandoned = slices.Delete(r.abandoned, 0, mostAbandoned/2)
+	if r.abandoned == nil {
+		r.abandoned = map[string]struct{}{}
 	}
-	r.abandoned = append(r.abandoned, id)
+	r.abandoned[id] = struct{}{}
+}
+
+// settle forgets an abandoned request: the store has cancelled it, and no exchange about it may still arrive.
+func (r *requestIDs) settle(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.abandoned, id)
+	delete(r.older, id)
 }
 
 // isAbandoned reports whether abandon has recorded that request.
 func (r *requestIDs) isAbandoned(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Contains(r.abandoned, id)
+	_, recent := r.abandoned[id]
+	_, older := r.older[id]
+	return recent || older
 }
 
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)

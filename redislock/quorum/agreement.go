@@ -27,6 +27,9 @@ func (s *session) takePush(r *request, i int) {
 	switch {
 	case grant:
 		s.evaluate(r)
+		if r.token != 0 && r.lacksMinimum(i, s.clock.now()) {
+			s.setMinimumAt(r, s.endpoints[i], func(error) {})
+		}
 	case ask && r.token == 0 && !r.over:
 		r.wake.Put(0)
 	}
@@ -265,8 +268,11 @@ func (s *session) claimAt(r *request, p *endpoint, rank int) {
 // lost, or may still arrive. So may a withdrawal. Under a larger token both are void, and then the
 // grant counts again.
 func (s *session) grantedAt(r *request, p *endpoint, t term, token uint64) {
-	r.granted(p.index, t, token)
 	vote := &r.votes[p.index]
+	if token != vote.token { // perhaps another grant, if the server has lost the one before
+		vote.lacksAgain()
+	}
+	r.granted(p.index, t, token)
 	// A late answer of a renewal may have made a place of the offered grant. But the place is right if the yield was
 	// answered after t began.
 	unknown := vote.state == nothing || vote.state == waiting && vote.answered == t.stamp && t.stamp > vote.gave

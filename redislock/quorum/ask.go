@@ -17,7 +17,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	if r.from != 0 && t.sent >= r.proof.end() {
 		r.from = 0 // the lease is over, so this is another grant
 		for i := range r.votes {
-			r.votes[i].minimum = false
+			r.votes[i].lacksAgain()
 		}
 	}
 	// From now on the caller may count a lease from this exchange.

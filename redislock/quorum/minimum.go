@@ -59,7 +59,8 @@ func (s *session) setMinimum(ctx context.Context, r *request) error {
 		next := time.After(pause.Next())
 		for again := false; !again; {
 			r.mu.Lock()
-			done, ended, failures := r.minimums() >= r.need, r.over, slices.Clone(errs)
+			done := r.minimums() >= r.need || r.minimum(s.clock.now()) == 0 // it may be short
+			ended, failures := r.over, slices.Clone(errs)
 			r.mu.Unlock()
 			switch {
 			case ended && s.isClosed():
@@ -112,16 +113,27 @@ func (s *session) setMinimumAt(r *request, p *endpoint, done func(error)) {
 	vote := &r.votes[p.index]
 	vote.told = max(s.clock.now(), 1)
 	own, upTo := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: vote.token}, max(vote.token, r.token)
-	from := r.from
+	from, begun := r.from, vote.begun
 	left := r.minimum(s.clock.now())
 	s.background(func() {
 		s.at(p, func(ctx context.Context, m member) error { return m.Keep(ctx, own, upTo, left) }, func(err error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if vote.told = 0; err == nil && r.from == from {
-				vote.minimum = true
+			if r.from == from && vote.begun == begun {
+				vote.told, vote.minimum = 0, vote.minimum || err == nil
 			}
 			done(err)
 		})
 	})
 }
+
+// begins records that the server has granted the request. If it had not, as far as was known, or not any more, it
+// has to be told the minimum hold.
+func (s *vote) begins() {
+	if s.state != granted {
+		s.lacksAgain()
+	}
+}
+
+// lacksAgain records that the grant, as far as is known, is one that has not been told the minimum hold.
+func (s *vote) lacksAgain() { s.minimum, s.told, s.begun = false, 0, s.begun+1 }

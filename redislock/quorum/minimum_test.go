@@ -208,7 +208,8 @@ func TestMinimumOfAnotherGrant(t *testing.T) {
 			if reply, err := s.Acquire(t.Context(), req); err != nil || reply.Token == 0 {
 				t.Fatal(reply, err)
 			}
-			if got := time.Duration(m.last.Load()); got != req.MinHold {
+			time.Sleep(tellAgain) // the server may be the last that is told
+			if got := time.Duration(m.last.Load()); got < req.MinHold-time.Second || got > req.MinHold {
 				t.Errorf("the minimum hold is %v, not %v", got, req.MinHold)
 			}
 			if i == 0 { // a try that fails in between changes nothing

@@ -230,3 +230,79 @@ func TestMinimumToldAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestMinimumOfAForgottenGrant: each server in turn forgets a grant, and grants it anew at the next renewal. It is
+// told the minimum hold again.
+func TestMinimumOfAForgottenGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: 10 * time.Hour}
+		reply, err := s.Acquire(t.Context(), req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		time.Sleep(time.Second)
+		for i, p := range s.endpoints {
+			w.mu.Lock()
+			v := w.servers[i]
+			v.token, v.holder, v.kept, v.end = 0, simPlace{}, time.Time{}, time.Time{}
+			w.mu.Unlock()
+			for range 3 {
+				renews(t, s, p, driver.Hold{Name: "x", ID: "a", Token: reply.Token})
+				time.Sleep(s.ttl / 4)
+			}
+			w.mu.Lock()
+			if v.token == 0 || time.Until(v.kept) < 9*time.Hour {
+				t.Errorf("server %d: token %d, the name is kept for %v", i, v.token, time.Until(v.kept))
+			}
+			w.mu.Unlock()
+		}
+	})
+}
+
+// TestMinimumAfterAPush: another request has the third server at first. When that has ended, the server grants, and
+// is told the minimum hold at once.
+func TestMinimumAfterAPush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := simulated(3)
+		t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+		w.votesFor(s, 2, "z", 0, time.Second)
+		req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: time.Hour}
+		reply, err := s.Acquire(t.Context(), req)
+		if err != nil || reply.Token == 0 {
+			t.Fatal(reply, err)
+		}
+		v := w.servers[2]
+		time.Sleep(2 * time.Second)
+		w.mu.Lock()
+		v.advance(0)
+		w.mu.Unlock()
+		time.Sleep(time.Second) // no renewal comes
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if v.holder.id != "a" || time.Until(v.kept) < 59*time.Minute {
+			t.Errorf("the third server has granted %q, and keeps the name for %v", v.holder.id, time.Until(v.kept))
+		}
+	})
+}
+
+// TestMinimumOfAMoment: a minimum hold is over before two servers have recorded it. The caller hears of the grant.
+func TestMinimumOfAMoment(t *testing.T) {
+	for _, minimum := range []time.Duration{time.Millisecond, 50 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			_, s := simulated(3)
+			t.Cleanup(func() { _ = s.Close(context.Background()); _ = s.b.Close() })
+			for _, p := range s.endpoints[1:] {
+				put(p, &minimums{member: p.at(), fail: func() error {
+					time.Sleep(2 * grace)
+					return driver.ErrUncertain
+				}})
+			}
+			req := &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, MinHold: minimum}
+			if reply, err := s.Acquire(t.Context(), req); err != nil || reply.Token == 0 {
+				t.Errorf("%v: %+v, %v", minimum, reply, err)
+			}
+		})
+	}
+}

@@ -83,6 +83,7 @@ type vote struct {
 
 	minimum   bool          // it has recorded the minimum hold of a request that did not wait
 	told      time.Duration // when it was last told that, by the session's clock; 0: it has answered
+	begun     int           // how many of its grants had to be told
 	open      int           // so many questions are under way
 	uncounted bool          // it may have a grant or a place of the request that does not count
 }
@@ -182,6 +183,7 @@ func (r *request) gives(i, rank int) bool {
 func (r *request) granted(i int, t term, token uint64) {
 	r.votes[i].uncounted = r.votes[i].state != granted
 	if s := r.accept(i, t.stamp); s != nil && token > max(s.yielded, s.limit) {
+		s.begins()
 		if s.state != granted || s.token != token { // perhaps it is another grant
 			s.until, s.firm = 0, false
 		}
@@ -272,6 +274,7 @@ func (r *request) pushed(i int) (grant, ask bool) {
 		case token <= s.yielded:
 			return false, false
 		}
+		s.begins()
 		s.state, s.token, s.firm = granted, token, false // it ends when the place would have ended
 		return true, false
 	default:

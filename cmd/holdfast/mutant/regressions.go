@@ -191,9 +191,8 @@ var regressions = []Regression{
 		}}, "tests/quorum", "TestMinimumOfAnEarlierGrant"},
 	{Mutant{ID: "client-own-grant-is-a-run", Bug: "OnlyOne takes its own grant, whose answer was lost, for a run of another",
 		Edits: []Edit{
-			{"await.go", `if a.asked || a.l.unanswered {
-		a.l.c.requests`, `if false {
-		a.l.c.requests`},
+			{"background.go", `	c.requests.abandon(id)
+`, ``},
 		}}, ".", "TestOnlyOneBesideALostAnswer"},
 	{Mutant{ID: "client-only-one-takes-servers", Bug: "while too few servers are free, OnlyOne takes them from others again and again",
 		Edits: []Edit{
