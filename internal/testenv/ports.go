@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"syscall"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
@@ -65,6 +66,10 @@ func reserve(t testing.TB, n int) (addrs []string, release func()) {
 		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs, func() {
+		// A program that is being started has all files of this process for a moment. On a busy machine that lasted
+		// until the server found its port taken.
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
 		for _, l := range all {
 			_ = l.Close()
 		}
