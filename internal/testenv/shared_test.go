@@ -7,6 +7,9 @@ import (
 
 // Tests share one server, which ends after all of them.
 func TestShared(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test starts a server")
+	}
 	redis := Shared(func(t testing.TB) *RedisServer { return Redis(t) })
 	var first *RedisServer
 	t.Run("first", func(t *testing.T) { first = redis(t) })
