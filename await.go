@@ -96,7 +96,9 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 			return stop
 		}
 		if s := c.session.Load(); s != a.l.session {
-			c.requests.abandon(a.l.req.ID) // its grant ends with its session
+			if a.asked || a.l.unanswered {
+				c.requests.abandon(a.l.req.ID) // its grant ends with its session
+			}
 			a.restart(s)
 		}
 		sent = c.coarseNow()

@@ -137,14 +137,18 @@ func (c *Client) tryTask(t *task) bool {
 
 // cancelInBackground cancels a request, and ends the grant that it may have got.
 func (c *Client) cancelInBackground(s *session, name, id string, unanswered bool) *task {
-	return c.startTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
+	return c.launch(c.newCancel(s, name, id, unanswered))
+}
+
+func (c *Client) newCancel(s *session, name, id string, unanswered bool) *task {
+	return c.newTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
 }
 
 // abandonInBackground is cancelInBackground for a request that no lease has used. Until the store has cancelled it,
 // Holder.Abandoned says so of its grant.
 func (c *Client) abandonInBackground(s *session, name, id string, unanswered bool) *task {
 	c.requests.abandon(id)
-	t := c.newTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
+	t := c.newCancel(s, name, id, unanswered)
 	t.settled = func() { c.requests.settle(id) }
 	return c.launch(t)
 }

@@ -17,7 +17,7 @@ import (
 // leftover is a store in which a grant at too few servers refuses every request for some time. The others are for the
 // store behind it.
 type leftover struct {
-	driver.Backend
+	hooks
 	until time.Time
 	hides time.Duration // how much sooner its end seems to be
 	fails time.Time     // the store does not answer then, for an outage
@@ -39,26 +39,16 @@ func (b *leftover) Inspect(ctx context.Context, name string) (driver.Record, err
 	return driver.Record{Name: name, Kind: driver.Lock, Partial: part, FreeIn: left}, nil
 }
 
-func (b *leftover) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	s, err := b.Backend.Open(ctx, cfg)
-	return &leftoverSession{s, b}, err
-}
-
-type leftoverSession struct {
-	driver.Session
-	b *leftover
-}
-
-func (s *leftoverSession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	s.b.tries++
-	left := time.Until(s.b.until)
-	if since := time.Since(s.b.fails); since >= 0 && since < outage {
+func (b *leftover) answer(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+	b.tries++
+	left := time.Until(b.until)
+	if since := time.Since(b.fails); since >= 0 && since < outage {
 		return driver.Reply{}, driver.Spent(driver.ErrUnavailable)
 	}
 	if left <= 0 {
-		return s.Session.Acquire(ctx, req)
+		return next()
 	}
-	h := driver.Holder{ID: "gone", N: 1, Token: 1, Left: s.b.left(), Partial: true, Kept: s.b.kept}
+	h := driver.Holder{ID: "gone", N: 1, Token: 1, Left: b.left(), Partial: true, Kept: b.kept}
 	return driver.Reply{Holder: &h, Retry: min(left, time.Second)}, nil
 }
 
@@ -107,7 +97,8 @@ func TestOnlyOnePastALeftover(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, c.gives)
 					defer cancel()
 				}
-				blocked := &leftover{Backend: store, until: began.Add(c.left), hides: c.hides, kept: c.kept}
+				blocked := &leftover{until: began.Add(c.left), hides: c.hides, kept: c.kept}
+				blocked.hooks = hooks{Backend: store, acquire: blocked.answer}
 				if c.fails > 0 {
 					blocked.fails = began.Add(c.fails)
 				}
@@ -125,54 +116,45 @@ func TestOnlyOnePastALeftover(t *testing.T) {
 	}
 }
 
-// lossy is a store whose first answer is lost: it has granted the request. Then it serves nobody for some time, but
-// says in the second answer that the request is spent. It gets no cancellation until then.
-type lossy struct {
-	driver.Backend
-	until time.Time // when it serves again
-	grace time.Duration
-	asked int
-}
-
-func (b *lossy) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	s, err := b.Backend.Open(ctx, cfg)
-	return &lossySession{s, b}, err
-}
-
-type lossySession struct {
-	driver.Session
-	b *lossy
-}
-
-func (s *lossySession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	s.b.asked++
-	switch {
-	case s.b.asked == 1:
-		_, err := s.Session.Acquire(ctx, req)
-		return driver.Reply{}, errors.Join(driver.ErrUncertain, err)
-	case s.b.asked == 2:
-		return driver.Reply{}, driver.Spent(driver.ErrUnavailable)
-	case time.Now().Before(s.b.until.Add(-s.b.grace)):
-		return driver.Reply{}, driver.ErrUnavailable
+// lossy returns a store whose first answer is lost: it has granted the request. In the second answer it says that the
+// request is spent. Then it serves nobody for 100 ms. It gets no cancellation for 300 ms.
+func lossy(store driver.Backend) *hooks {
+	asked, begun := 0, time.Now()
+	h := &hooks{Backend: store, cancel: lateCancel(300 * time.Millisecond)}
+	h.acquire = func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+		asked++
+		switch {
+		case asked == 1:
+			_, err := next()
+			return driver.Reply{}, errors.Join(driver.ErrUncertain, err)
+		case asked == 2:
+			return driver.Reply{}, driver.Spent(driver.ErrUnavailable)
+		case time.Since(begun) < 100*time.Millisecond:
+			return driver.Reply{}, driver.ErrUnavailable
+		}
+		return next()
 	}
-	return s.Session.Acquire(ctx, req)
+	return h
 }
 
-func (s *lossySession) Cancel(ctx context.Context, name, id string) error {
-	if time.Now().Before(s.b.until) {
-		return driver.ErrUnavailable
+// lateCancel is a hook because of which no cancellation reaches the store for d from now.
+func lateCancel(d time.Duration) func(string, func() error) error {
+	begun := time.Now()
+	return func(_ string, next func() error) error {
+		if time.Since(begun) < d {
+			return driver.ErrUnavailable
+		}
+		return next()
 	}
-	return s.Session.Cancel(ctx, name, id)
 }
 
 // A grant whose answer was lost within a TryLock is no run of another, and a TryLock says whose it is. Somebody
 // else's run is not mistaken for such a grant.
 func TestOnlyOneBesideALostAnswer(t *testing.T) {
-	const outage, grace = 300 * time.Millisecond, 200 * time.Millisecond // the cancellation comes later
 	for _, taken := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memlock.New()
-			c := client(t, &lossy{Backend: store, until: time.Now().Add(outage), grace: grace}, nil)
+			c := client(t, lossy(store), nil)
 			if taken {
 				other := client(t, store, nil)
 				if ran, err := other.OnlyOne(t.Context(), "job", time.Hour, nothing); !ran || err != nil {
@@ -186,7 +168,7 @@ func TestOnlyOneBesideALostAnswer(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := client(t, &lossy{Backend: memlock.New(), until: time.Now().Add(outage), grace: grace}, nil)
+		c := client(t, lossy(memlock.New()), nil)
 		_, err := c.Mutex("job").TryLock(t.Context())
 		var e *holdfast.Error
 		if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil || !e.Holder.Abandoned {
@@ -199,36 +181,13 @@ func TestOnlyOneBesideALostAnswer(t *testing.T) {
 
 func nothing(context.Context) error { return nil }
 
-// lateCancel is a store that gets no cancellation until then.
-type lateCancel struct {
-	driver.Backend
-	until time.Time
-}
-
-func (b *lateCancel) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	s, err := b.Backend.Open(ctx, cfg)
-	return &lateCancelSession{s, b}, err
-}
-
-type lateCancelSession struct {
-	driver.Session
-	b *lateCancel
-}
-
-func (s *lateCancelSession) Cancel(ctx context.Context, name, id string) error {
-	if time.Now().Before(s.b.until) {
-		return driver.ErrUnavailable
-	}
-	return s.Session.Cancel(ctx, name, id)
-}
-
 // A grant that calls of this client have given back is no run, as long as the store has not got that.
 func TestOnlyOneBesideGrantsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		other := client(t, store, nil)
 		held := lock(t, other, "b")
-		c := client(t, &lateCancel{store, time.Now().Add(time.Second)}, nil)
+		c := client(t, &hooks{Backend: store, cancel: lateCancel(time.Second)}, nil)
 		for i := range 300 { // some hundreds of names at once
 			_, err := holdfast.TryLockAll(t.Context(), c.Mutex(fmt.Sprint("a", i)), c.Mutex("b"))
 			if !errors.Is(err, holdfast.ErrHeld) {

@@ -101,7 +101,7 @@ func describe(h *holdfast.Holder) string {
 	case h.Kept:
 		fmt.Fprintf(&b, "kept for another %s (a minimum hold), and held by nobody: taken by %s", rough(h.Left), who(h))
 	case h.Abandoned:
-		b.WriteString("not free: an earlier try of this command has it, whose answer was lost: " + who(h))
+		b.WriteString("not free: left by an earlier try of this command: " + who(h))
 	default:
 		how := "held"
 		if h.Shared {
