@@ -39,7 +39,8 @@ func (b *leftover) Inspect(ctx context.Context, name string) (driver.Record, err
 	return driver.Record{Name: name, Kind: driver.Lock, Partial: part, FreeIn: left}, nil
 }
 
-func (b *leftover) answer(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+func (b *leftover) answer(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (
+	driver.Reply, error) {
 	b.tries++
 	left := time.Until(b.until)
 	if since := time.Since(b.fails); since >= 0 && since < outage {
