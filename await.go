@@ -97,7 +97,7 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 		}
 		if s := c.session.Load(); s != a.l.session {
 			if a.asked || a.l.unanswered {
-				c.requests.abandon(a.l.req.ID) // its grant ends with its session
+				c.requests.settle(a.l.req.ID) // its grant ends with its session
 			}
 			a.restart(s)
 		}

@@ -64,7 +64,7 @@ type task struct {
 	pause    backoff.Pause
 	answered chan struct{} // closed at the first answer, or when the task ends without one
 	then     func()        // called then, without Client.mu; nil: nothing
-	settled  func()        // called when the last repeat was answered; nil: nothing
+	ended    func()        // called when the task has ended, or is dropped; nil: nothing
 	once     sync.Once
 	detached bool // Close does not wait for it
 }
@@ -105,7 +105,7 @@ func (c *Client) startTask(name string, unanswered bool, do func(context.Context
 func (c *Client) launch(t *task) *task {
 	if !c.tryTask(t) {
 		c.logCalls.countDropped()
-		t.signalAnswered()
+		t.end()
 	}
 	return t
 }
@@ -144,12 +144,12 @@ func (c *Client) newCancel(s *session, name, id string, unanswered bool) *task {
 	return c.newTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
 }
 
-// abandonInBackground is cancelInBackground for a request that no lease has used. Until the store has cancelled it,
-// Holder.Abandoned says so of its grant.
+// abandonInBackground is cancelInBackground for a request that no lease has used. Holder.Abandoned says so of its
+// grant.
 func (c *Client) abandonInBackground(s *session, name, id string, unanswered bool) *task {
 	c.requests.abandon(id)
 	t := c.newCancel(s, name, id, unanswered)
-	t.settled = func() { c.requests.settle(id) }
+	t.ended = func() { c.requests.settle(id) }
 	return c.launch(t)
 }
 
@@ -262,9 +262,6 @@ func (c *Client) runTask(t *task) {
 	case err == nil || final(err) && !errors.Is(err, ErrRefused): // a store that refuses now may accept later
 		t.signalAnswered()
 		if len(t.repeats) == 0 {
-			if t.settled != nil {
-				t.settled()
-			}
 			c.finishTask(t)
 			return
 		}
@@ -310,8 +307,16 @@ func (t *task) signalAnswered() {
 	})
 }
 
-func (c *Client) finishTask(t *task) {
+// end is called once, when t is not run again.
+func (t *task) end() {
 	t.signalAnswered()
+	if t.ended != nil {
+		t.ended()
+	}
+}
+
+func (c *Client) finishTask(t *task) {
+	t.end()
 	c.tasks.mu.Lock()
 	c.tasks.n--
 	c.tasks.mu.Unlock()

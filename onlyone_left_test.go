@@ -118,10 +118,10 @@ func TestOnlyOnePastALeftover(t *testing.T) {
 }
 
 // lossy returns a store whose first answer is lost: it has granted the request. In the second answer it says that the
-// request is spent. Then it serves nobody for 100 ms. It gets no cancellation for 300 ms.
-func lossy(store driver.Backend) *hooks {
+// request is spent. Then it serves nobody for as long as away, and gets no cancellation for as long as late.
+func lossy(store driver.Backend, away, late time.Duration) *hooks {
 	asked, begun := 0, time.Now()
-	h := &hooks{Backend: store, cancel: lateCancel(300 * time.Millisecond)}
+	h := &hooks{Backend: store, cancel: lateCancel(late)}
 	h.acquire = func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
 		asked++
 		switch {
@@ -130,7 +130,7 @@ func lossy(store driver.Backend) *hooks {
 			return driver.Reply{}, errors.Join(driver.ErrUncertain, err)
 		case asked == 2:
 			return driver.Reply{}, driver.Spent(driver.ErrUnavailable)
-		case time.Since(begun) < 100*time.Millisecond:
+		case time.Since(begun) < away:
 			return driver.Reply{}, driver.ErrUnavailable
 		}
 		return next()
@@ -155,7 +155,7 @@ func TestOnlyOneBesideALostAnswer(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memlock.New()
-			c := client(t, lossy(store), nil)
+			c := client(t, lossy(store, 100*time.Millisecond, 300*time.Millisecond), nil)
 			if taken {
 				other := client(t, store, nil)
 				if ran, err := other.OnlyOne(t.Context(), "job", time.Hour, nothing); !ran || err != nil {
@@ -169,7 +169,7 @@ func TestOnlyOneBesideALostAnswer(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := client(t, lossy(memlock.New()), nil)
+		c := client(t, lossy(memlock.New(), 100*time.Millisecond, 300*time.Millisecond), nil)
 		_, err := c.Mutex("job").TryLock(t.Context())
 		var e *holdfast.Error
 		if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil || !e.Holder.Abandoned {
@@ -211,6 +211,52 @@ func TestOnlyOneBesideGrantsGivenBack(t *testing.T) {
 		}
 		if ran, err := c.OnlyOne(t.Context(), "a0", time.Hour, nothing); ran || err != nil {
 			t.Errorf("the second run of a tick: %v, %v", ran, err)
+		}
+	})
+}
+
+// A refusal names a grant that was given back, and arrives after the answer to the cancellation.
+func TestOnlyOneAfterALateRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		lock(t, client(t, store, nil), "b")
+		slow := time.Duration(0)
+		c := client(t, &hooks{
+			Backend: store,
+			acquire: func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+				reply, err := next()
+				time.Sleep(slow)
+				return reply, err
+			},
+			cancel: func(_ string, next func() error) error {
+				time.Sleep(100 * time.Millisecond)
+				return next()
+			},
+		}, nil)
+		if _, err := holdfast.TryLockAll(t.Context(), c.Mutex("a"), c.Mutex("b")); !errors.Is(err, holdfast.ErrHeld) {
+			t.Fatal(err)
+		}
+		slow = time.Second
+		if ran, err := c.OnlyOne(t.Context(), "a", time.Hour, nothing); !ran || err != nil {
+			t.Errorf("%v, %v", ran, err)
+		}
+	})
+}
+
+// A grant whose answer was lost is cancelled after its lease, so its minimum hold keeps the name. Nobody has run the
+// job.
+func TestOnlyOneAfterALateCancellation(t *testing.T) {
+	const away = ttl + 500*time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, lossy(memlock.New(), away, away), &holdfast.Config{TTL: ttl})
+		if ran, err := c.OnlyOne(t.Context(), "job", time.Hour, nothing); ran || err == nil {
+			t.Fatal(ran, err)
+		}
+		time.Sleep(2 * ttl) // the cancellation is answered
+		ran, err := c.OnlyOne(t.Context(), "job", time.Hour, nothing)
+		var e *holdfast.Error
+		if ran || !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || !e.Holder.Kept || !e.Holder.Abandoned {
+			t.Errorf("%v, %v", ran, err)
 		}
 	})
 }
