@@ -26,9 +26,9 @@ func TickHold(every time.Duration) time.Duration { return every - every/10 }
 //
 // On a quorum, a refusal may name a grant that only a minority of the servers has ([Holder.Partial]).
 // Nobody knows then whether the job was run. OnlyOne tries again until that is known: for what is
-// left of that grant, or for a TTL if that is longer, and 5 s more, but no longer than a tick. If
-// that is not enough, err is ErrHeld, and the next tick may be refused for the same reason. So it does
-// beside a grant of its own whose answer was lost ([Holder.Abandoned]), on every store.
+// left of its lease, or for a TTL if that is longer, and 5 s more, but no longer than a tick. If that
+// is not enough, err is ErrHeld, and the next tick may be refused for the same reason. On every store,
+// OnlyOne also tries again beside a grant of its own whose answer was lost ([Holder.Abandoned]).
 func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error,
 	opts ...Option) (ran bool, err error) {
 	if every <= 0 {

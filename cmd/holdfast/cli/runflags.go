@@ -80,7 +80,7 @@ failed. Without a store it also says that the ticks are those of this machine al
 
 On a quorum, a refusal may name a grant that only a minority of the servers has. Nobody knows then
 whether COMMAND has run in this tick. Without -n, holdfast tries again until that is known: for what
-is left of that grant, or for a TTL if that is longer, and 5s more, but no longer than a tick. Then
+is left of its lease, or for a TTL if that is longer, and 5s more, but no longer than a tick. Then
 the exit code is that of a taken lock, with --skip-ok too.
 
 With --retry-failed the name is not kept if COMMAND fails: if its exit code is not 0, or holdfast
