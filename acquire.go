@@ -113,13 +113,18 @@ func (a *attempt) goOn(sent time.Duration, reply driver.Reply, err error) (*Hold
 func (l *Lease) discard() {
 	prior, shared := l.finish()
 	if shared != nil {
+		shared.recordAbandoned()
 		shared.releaseInBackground().awaitBriefly()
 	}
-	if prior != nil && errors.Is(prior, ErrLost) && l.outer == nil {
+	if prior != nil && errors.Is(prior, ErrLost) && l.outer == nil && !l.takenOver {
 		l.cancelRequest() // the store may still keep the name
 	}
 	if prior == nil && l.isOwn() {
-		if l.outer == nil && !l.passOn() {
+		switch {
+		case l.outer != nil || l.passOn():
+		case l.takenOver: // an earlier holder has used the grant, so a minimum hold stays
+			l.releaseInBackground().awaitBriefly()
+		default:
 			l.cancelRequest()
 			l.usedUp()
 		}

@@ -97,7 +97,7 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 		}
 		if s := c.session.Load(); s != a.l.session {
 			if a.asked || a.l.unanswered {
-				c.requests.settle(a.l.req.ID) // its grant ends with its session
+				a.l.recordAbandoned() // its grant ends with its session, but not the minimum hold
 			}
 			a.restart(s)
 		}
@@ -120,10 +120,12 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 		a.l.c.noteAnswered(sent)
 		return
 	case errors.Is(err, driver.ErrSpent):
-		if errors.Is(err, ErrUncertain) || a.l.unanswered { // an earlier exchange may still arrive
-			a.l.c.abandonInBackground(a.l.session, a.l.req.Name, a.l.req.ID, true)
+		if errors.Is(err, ErrUncertain) || a.asked || a.l.unanswered { // the store may know of it
+			a.l.abandon(true)
 		}
 		a.restart(a.l.session)
+	case errors.Is(err, ErrClosed): // a minimum hold may outlive the session
+		a.asked = true
 	case leftOpen(err):
 		a.asked, a.l.unanswered = true, true
 	}
@@ -245,7 +247,7 @@ func (a *attempt) poll() error {
 		return stop
 	}
 	if a.asked { // by a try that was not answered
-		a.l.c.abandonInBackground(a.l.session, a.l.req.Name, a.l.req.ID, a.l.unanswered)
+		a.l.abandon(a.l.unanswered)
 	}
 	a.l.c.giveWay(a.limited, a.l, nil)
 	a.restart(a.l.session)

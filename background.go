@@ -64,7 +64,6 @@ type task struct {
 	pause    backoff.Pause
 	answered chan struct{} // closed at the first answer, or when the task ends without one
 	then     func()        // called then, without Client.mu; nil: nothing
-	ended    func()        // called when the task has ended, or is dropped; nil: nothing
 	once     sync.Once
 	detached bool // Close does not wait for it
 }
@@ -99,13 +98,10 @@ const (
 // startTask runs do in the background. unanswered says that an earlier exchange about the same
 // request was not answered, and may still reach the store.
 func (c *Client) startTask(name string, unanswered bool, do func(context.Context) error) *task {
-	return c.launch(c.newTask(name, unanswered, do))
-}
-
-func (c *Client) launch(t *task) *task {
+	t := c.newTask(name, unanswered, do)
 	if !c.tryTask(t) {
 		c.logCalls.countDropped()
-		t.end()
+		t.signalAnswered()
 	}
 	return t
 }
@@ -137,20 +133,7 @@ func (c *Client) tryTask(t *task) bool {
 
 // cancelInBackground cancels a request, and ends the grant that it may have got.
 func (c *Client) cancelInBackground(s *session, name, id string, unanswered bool) *task {
-	return c.launch(c.newCancel(s, name, id, unanswered))
-}
-
-func (c *Client) newCancel(s *session, name, id string, unanswered bool) *task {
-	return c.newTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
-}
-
-// abandonInBackground is cancelInBackground for a request that no lease has used. Holder.Abandoned says so of its
-// grant.
-func (c *Client) abandonInBackground(s *session, name, id string, unanswered bool) *task {
-	c.requests.abandon(id)
-	t := c.newCancel(s, name, id, unanswered)
-	t.ended = func() { c.requests.settle(id) }
-	return c.launch(t)
+	return c.startTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
 }
 
 // releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
@@ -307,16 +290,8 @@ func (t *task) signalAnswered() {
 	})
 }
 
-// end is called once, when t is not run again.
-func (t *task) end() {
-	t.signalAnswered()
-	if t.ended != nil {
-		t.ended()
-	}
-}
-
 func (c *Client) finishTask(t *task) {
-	t.end()
+	t.signalAnswered()
 	c.tasks.mu.Lock()
 	c.tasks.n--
 	c.tasks.mu.Unlock()
@@ -341,7 +316,7 @@ func awaitBriefly(done <-chan struct{}) {
 // cancelRequest cancels l's request, and ends the grant that it may have got. It waits at most 20
 // ms for an answer; the task goes on in the background.
 func (l *Lease) cancelRequest() {
-	l.c.abandonInBackground(l.session, l.req.Name, l.req.ID, l.unanswered).awaitBriefly()
+	l.abandon(l.unanswered).awaitBriefly()
 }
 
 // cancelPushed cancels l's request after the store reported that a grant, known only from a push,

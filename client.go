@@ -44,8 +44,9 @@ type Client struct {
 	awakeFor  time.Duration        // awakeFor; 0 in tests, where no wall clock shows a sleep
 	bounds    bounds
 
-	session  atomic.Pointer[session]
-	requests *requestIDs
+	session   atomic.Pointer[session]
+	requests  *requestIDs
+	abandoned abandoned
 
 	wakeWatcher   chan struct{}   // buffer of 1
 	wakeKeeper    chan struct{}   // buffer of 1

@@ -261,7 +261,7 @@ func (c *Client) takeOver(ctx context.Context, op, ticketText string, opts []Opt
 	}
 	defer c.work.done()
 	given := driver.Hold{Name: t.Name, ID: requestSecret(t.Secret).id(), Token: t.grantToken()}
-	a := &adoption{l: &Lease{c: c, op: op, req: r, index: -1}, o: &o, ctx: ctx, grant: given}
+	a := &adoption{l: &Lease{c: c, op: op, req: r, takenOver: true, index: -1}, o: &o, ctx: ctx, grant: given}
 	w := c.newWaitEnd(op, &r)
 	a.block = int(t.grantToken()-t.Token) + 1
 	a.l.newRequest(c.session.Load())

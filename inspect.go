@@ -34,9 +34,9 @@ type Holder struct {
 	// its lease; or servers that have it are away.
 	Partial bool
 
-	// Abandoned: the grant is of an earlier call of this client, which has ended without a lease. The store's answer
-	// was lost, or the call gave the grant back, and the store has not done that yet. So nobody has the lock. The
-	// grant ends when the store gets the message, or with its lease. After that, a minimum hold still keeps the name.
+	// Abandoned: nobody has the lock. The grant is of an earlier call of this client. The store's answer to that was
+	// lost, or the client has given the grant back unused, or with ReleaseNow, and the store has not done that yet.
+	// The grant ends when the store gets the message, or with its lease. Then a minimum hold still keeps the name.
 	Abandoned bool
 
 	// Undated says that another program made the grant, and that the store does not know when. Since is
@@ -262,7 +262,7 @@ func (c *Client) holder(h *driver.Holder) *Holder {
 		MaxHold: millis(i.HoldMS), Sticky: millis(i.StickyMS),
 		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
 		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept, Partial: h.Partial,
-		Abandoned: c.requests.isAbandoned(h.ID),
+		Abandoned: c.abandoned.has(h.ID),
 		Undated:   h.Age == 0 && i.Host == "" && i.PID == 0,
 	}
 }

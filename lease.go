@@ -44,6 +44,7 @@ type Lease struct {
 	reducing   sync.Mutex    // held by ReleasePermits
 	retry      bool          // RetryFailed of the options
 	unanswered bool          // an exchange about its request was not answered, and may still reach the store
+	takenOver  bool          // by Adopt or Resume
 	pushed     bool          // so far only a push has reported the grant; not written once the lease has ended
 
 	// Guarded by c.mu. The first four are beside the bools above, which keeps a Lease small.
@@ -274,6 +275,9 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	l.releaseCalled = true
 	l.keepsNothing = l.keepsNothing || first && now
 	c.mu.Unlock()
+	if first && now && l.outer == nil {
+		l.recordAbandoned() // the store may hear of that late
+	}
 	switch {
 	case prior == nil && l.passOn():
 		return true, nil

@@ -19,10 +19,13 @@ func TickHold(every time.Duration) time.Duration { return every - every/10 }
 // machines at once and that one of them is to do. It takes the mutex of that name without waiting.
 // It keeps the name for nine tenths of a tick (see [MinHold]), even after f has returned or the
 // process has died, but see [RetryFailed]. A tick begins with its first run, so two runs are at
-// least nine tenths of a tick apart, unless the store loses its data. ran reports whether f was run;
+// least nine tenths of a tick apart, unless the store loses its data. They may be nearer by the time
+// that the store took to answer the first, or that the process stood still: the store counts from its
+// grant. Let a tick be much longer than Config.TTL. ran reports whether f was run;
 // if another has run it or is running it, err is nil, and [Client.NextRun] says when that ends. f
 // gets the context of the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a
-// tenth of a tick. A store without minimum holds refuses it with ErrInvalid.
+// tenth of a tick. A store without minimum holds refuses it with ErrInvalid, as OnlyOne does the option
+// Reentrant: a borrowed lease keeps no name.
 //
 // On a quorum, a refusal may name a grant that only a minority of the servers has ([Holder.Partial]).
 // Nobody knows then whether the job was run. OnlyOne tries again until that is known: for what is
@@ -38,6 +41,9 @@ func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, 
 		return false, &Error{Op: opTick, Name: name, Err: err}
 	}
 	m := c.Mutex(name, append(slices.Clip(opts), MinHold(TickHold(every)))...)
+	if m.opt.reentrant {
+		m.opt.refuse("Reentrant: a borrowed lease does not keep the name for a tick")
+	}
 	var l *Lease
 	backoff.Outlast(ctx, c.TTL(), every, func(rest time.Duration) time.Duration {
 		again := err != nil
@@ -63,17 +69,20 @@ const opTick = "run once per tick"
 
 // obstacle returns how long a grant is still in the way of a lock that was refused. It is 0 if the
 // grant is a run of the job. It is none if too few servers of a quorum have it, or if it is of an earlier
-// try whose answer was lost. A kept name may last for very long, so its end is not waited for. again: an
-// earlier try has met an obstacle. Then a store that does not answer is one too.
+// try whose answer was lost. If the store names no holder, nobody knows whether there was a run. A kept name may
+// last for very long, so its end is not waited for. again: an earlier try has met an obstacle. Then a store
+// that does not answer is one too.
 func obstacle(err error, again bool) time.Duration {
 	var e *Error
 	switch {
 	case again && isOutage(err):
 		return 1
-	case !errors.Is(err, ErrHeld) || !errors.As(err, &e) || e.Holder == nil || !e.Holder.Partial && !e.Holder.Abandoned:
+	case !errors.Is(err, ErrHeld) || !errors.As(err, &e):
 		return 0
-	case e.Holder.Kept:
+	case e.Holder == nil || e.Holder.Kept && (e.Holder.Partial || e.Holder.Abandoned):
 		return 1
+	case !e.Holder.Partial && !e.Holder.Abandoned:
+		return 0
 	}
 	return max(e.Holder.Left, 1)
 }

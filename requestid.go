@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
-	"sync"
 	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -24,14 +23,7 @@ type requestSecret [16]byte
 type requestIDs struct {
 	key   [32]byte
 	count atomic.Uint64
-
-	mu            sync.Mutex
-	abandoned     map[string]struct{} // see abandon
-	recent, older map[string]struct{} // see settle
 }
-
-// mostSettled bounds how many settled requests are remembered. The latest half of them always are.
-const mostSettled = 4096
 
 func newRequestIDs() *requestIDs {
 	r := &requestIDs{}
@@ -52,44 +44,6 @@ func (r *requestIDs) secret(number uint64) requestSecret {
 	binary.BigEndian.PutUint64(b[32:], number)
 	sum := sha256.Sum256(b[:])
 	return requestSecret(sum[:16])
-}
-
-// abandon records a request that has ended without a lease, although the store may have granted it. settle follows.
-func (r *requestIDs) abandon(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.abandoned == nil {
-		r.abandoned = map[string]struct{}{}
-	}
-	r.abandoned[id] = struct{}{}
-}
-
-// settle records that an abandoned request is not being cancelled any more. It stays on record for a while: a refusal
-// that names its grant may be on its way. And a cancellation that has come after the lease leaves the minimum hold.
-func (r *requestIDs) settle(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.abandoned, id)
-	if len(r.recent) >= mostSettled/2 {
-		clear(r.older)
-		r.recent, r.older = r.older, r.recent
-	}
-	if r.recent == nil {
-		r.recent = map[string]struct{}{}
-	}
-	r.recent[id] = struct{}{}
-}
-
-// isAbandoned reports whether the request is on record.
-func (r *requestIDs) isAbandoned(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, m := range []map[string]struct{}{r.abandoned, r.recent, r.older} {
-		if _, known := m[id]; known {
-			return true
-		}
-	}
-	return false
 }
 
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)

@@ -72,6 +72,7 @@ func (c *Client) leave(k *cohort) {
 	left := c.limit()
 	if c.tryTask(t) {
 		c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
+		l.recordAbandoned()
 		k.leaving = t
 	} else { // very many go back at once; this one soon
 		left = leaveAgain
@@ -100,6 +101,7 @@ func (c *Client) endIdle(k *cohort) *Lease {
 	l := k.idle
 	c.endTree(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}, nil)
 	c.leaveCohort(l)
+	l.recordAbandoned()
 	return l
 }
 

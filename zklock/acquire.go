@@ -57,7 +57,8 @@ func (e *entry) failed(ctx context.Context, err error) error {
 	switch {
 	case e.state == idle && !e.unsure:
 		e.forget()
-	case errors.Is(out, driver.ErrUnavailable), errors.Is(out, driver.ErrRefused):
+	case errors.Is(out, driver.ErrUnavailable), errors.Is(out, driver.ErrRefused),
+		errors.Is(out, driver.ErrClosed) && e.req.MinHold > 0: // the session has taken everything but the marks of the hold
 		out = fmt.Errorf("%w: %v", driver.ErrUncertain, err)
 	}
 	return out

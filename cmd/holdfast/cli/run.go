@@ -69,11 +69,12 @@ func obstacle(err error, again bool) time.Duration {
 	switch {
 	case again && isOutage(err):
 		return 1
-	case !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil ||
-		!e.Holder.Partial && !e.Holder.Abandoned:
+	case !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e):
 		return 0
-	case e.Holder.Kept:
+	case e.Holder == nil || e.Holder.Kept && (e.Holder.Partial || e.Holder.Abandoned):
 		return 1
+	case !e.Holder.Partial && !e.Holder.Abandoned:
+		return 0
 	}
 	return max(e.Holder.Left, 1)
 }
