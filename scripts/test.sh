@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs the checks for a change, on a machine with Go, git and gcc: installs the programs that the
 # tests start (as root on Debian with apt; otherwise it prints what to install), then runs the tests
-# of all modules, and beside them vet, a build for 32 bits and staticcheck. scripts/deep.sh runs the
-# long suites.
+# of all modules, and beside them vet, a build for 32 bits, the tests that a machine without servers
+# skips, and staticcheck. scripts/deep.sh runs the long suites.
 #
 # shellcheck disable=SC2086 # some variables are lists of words
 set -eu
@@ -40,6 +40,8 @@ check() {
 	go vet $race $packages || status=1 # with the flags of the tests, so nothing is built twice
 	echo "== build for 32 bits"
 	GOARCH=386 CGO_ENABLED=0 go build ./... || status=1 # the library
+	echo "== -short, where tests need servers"
+	CGO_ENABLED=0 go test -short -vet=off ./internal/testenv ./internal/zk ./zklock || status=1
 	echo "== staticcheck"
 	CGO_ENABLED=0 GOBIN="$tools" go install honnef.co/go/tools/cmd/staticcheck@v0.8.2 || return 1
 	GOFLAGS="$GOFLAGS $race" "$tools/staticcheck" $packages || status=1
