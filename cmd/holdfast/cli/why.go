@@ -196,7 +196,7 @@ func renews(h *holdfast.Holder) string {
 	if !known {
 		return "since " + h.Since.UTC().Format(time.RFC3339) + "; when it renewed last is not known"
 	}
-	return fmt.Sprintf("for %s and renewed its lease %s ago, so it lives", rough(time.Since(h.Since)), rough(ago))
+	return fmt.Sprintf("for %s and renewed its lease %s ago: it was alive then", rough(time.Since(h.Since)), rough(ago))
 }
 
 // besideText says what other programs keep under the same name.
