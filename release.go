@@ -58,12 +58,17 @@ func (l *Lease) expiredBefore(t time.Time) *Error {
 	return nil
 }
 
-// recordRelease adds a release to the history, which an exchange sent at sent has made.
+// recordRelease adds a release to the history, which an exchange sent at sent has made. The client also releases
+// what MaxHold has ended: that was a loss, whichever is recorded first.
 func (l *Lease) recordRelease(sent time.Duration) {
+	event, reason := HistoryReleased, Reason("")
 	l.c.mu.Lock()
 	confirms := !l.keepsNothing // a cancel does not say whether there was a grant
+	if l.ended != nil && l.ended.Reason == ReasonMaxHold {
+		event, reason = HistoryLost, ReasonMaxHold
+	}
 	l.c.mu.Unlock()
-	l.recordEnd(HistoryReleased, "", confirms, sent)
+	l.recordEnd(event, string(reason), confirms, sent)
 }
 
 // releaseOnce is one exchange that releases the grant of l, which has ended.
