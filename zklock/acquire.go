@@ -150,8 +150,10 @@ func (e *entry) probe(ctx context.Context) (driver.Reply, bool, error) {
 		if err != nil {
 			return driver.Reply{}, false, err
 		}
-		if !again {
-			reply, err := e.refuse(ctx, in, left)
+		if again {
+			continue
+		}
+		if reply, err := e.refuse(ctx, in, left); err != nil || reply.Holder != nil {
 			return reply, false, err
 		}
 	}
@@ -217,7 +219,7 @@ func (e *entry) evaluate(ctx context.Context, all []zk.Listing, wait bool) (repl
 			return reply, false, err
 		}
 		reply, err = e.refuse(ctx, in, left)
-		return reply, false, err
+		return reply, err == nil && reply.Holder == nil, err
 	}
 	e.s.noteContended(e.dir)
 	target, head := blockers[len(blockers)-1], in.head()
@@ -283,7 +285,8 @@ func (e *entry) relist(ctx context.Context, dirs ...string) ([]zk.Listing, error
 	return e.s.l.listHere(ctx, dirs...)
 }
 
-// refuse returns the reply to a request that does not wait.
+// refuse returns the reply to a request that does not wait. It names no holder if the head of the listing
+// has gone: a listing of now may show its mark, or that the lock is free.
 func (e *entry) refuse(ctx context.Context, in contents, left time.Duration) (driver.Reply, error) {
 	head := in.head()
 	nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+head.name)

@@ -86,6 +86,11 @@ var storeRegressions = []Regression{
 			{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // it does`,
 				`	if errors.Is(err, driver.ErrDamaged) && err == nil { // it does`},
 		}}, "sqllock/mysql", "TestDamage"},
+	{Mutant{ID: "zookeeper-refused-by-nobody", Bug: "a refusal names no holder if the one in the way has just gone",
+		Edits: []Edit{
+			{"zklock/acquire.go", `err != nil || reply.Holder != nil {`, `true {`},
+			{"zklock/acquire.go", `return reply, err == nil && reply.Holder == nil, err`, `return reply, false, err`},
+		}}, "zklock", "TestRefusalNamesAHolder"},
 	{Mutant{ID: "sqlite-leaves-a-transaction",
 		Bug: "a grant becomes part of a transaction that could not be ended, and is not on record",
 		Edits: []Edit{
