@@ -122,6 +122,8 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 	case errors.Is(err, driver.ErrSpent):
 		if errors.Is(err, ErrUncertain) || a.asked || a.l.unanswered { // the store may know of it
 			a.l.abandon(true)
+		} else {
+			a.l.recordAbandoned() // the store has taken a grant back, or has begun to
 		}
 		a.restart(a.l.session)
 	case errors.Is(err, ErrClosed): // a minimum hold may outlive the session

@@ -275,12 +275,13 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	l.releaseCalled = true
 	l.keepsNothing = l.keepsNothing || first && now
 	c.mu.Unlock()
-	if first && now && l.outer == nil {
-		l.recordAbandoned() // the store may hear of that late
-	}
 	switch {
 	case prior == nil && l.passOn():
 		return true, nil
+	case now && l.outer == nil && (prior == nil || first && errors.Is(prior, ErrLost)):
+		l.recordAbandoned() // the store may hear of that late
+	}
+	switch {
 	case prior == nil && l.outer == nil:
 		err := l.releaseAtStore(context.Background(), time.Now())
 		l.usedUp()

@@ -253,3 +253,56 @@ func TestAdoptedLeaseThatNobodyGets(t *testing.T) {
 		}
 	})
 }
+
+// ReleaseNow of a grant that a call of the same client gets next: that call has the lock, under the same request.
+func TestOnlyOneBesideAGrantPassedOn(t *testing.T) {
+	held := func(t *testing.T, c *holdfast.Client, released, next *holdfast.Lease) {
+		t.Helper()
+		if released.GrantToken() != next.GrantToken() {
+			t.Fatal("it was not passed on")
+		}
+		r, err := c.Inspect(t.Context(), "job")
+		if err != nil || len(r.Holders) != 1 || r.Holders[0].Abandoned {
+			t.Errorf("a held lock: %+v, %v", r.Holders, err)
+		}
+		begun := time.Now()
+		ran, err := c.OnlyOne(t.Context(), "job", time.Hour, nothing)
+		if took := time.Since(begun); ran || err != nil || took > time.Second {
+			t.Errorf("%v, %v after %v; want false, nil at once", ran, err, took)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		first, got := lock(t, c, "job"), make(chan *holdfast.Lease, 3)
+		for range cap(got) {
+			go func() {
+				l, err := c.Mutex("job").Lock(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				got <- l
+			}()
+			synctest.Wait()
+		}
+		release(t, first)
+		released := <-got // with a block of tokens: others are in line
+		if err := released.ReleaseNow(); err != nil {
+			t.Fatal(err)
+		}
+		next := <-got
+		held(t, c, released, next)
+		release(t, next)
+		release(t, <-got)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		released := lock(t, c, "job", holdfast.Sticky(time.Minute))
+		_ = released.Context(t.Context())
+		if err := released.ReleaseNow(); err != nil {
+			t.Fatal(err)
+		}
+		next := lock(t, c, "job", holdfast.Sticky(time.Minute))
+		held(t, c, released, next)
+		release(t, next)
+	})
+}
