@@ -150,10 +150,8 @@ func (e *entry) probe(ctx context.Context) (driver.Reply, bool, error) {
 		if err != nil {
 			return driver.Reply{}, false, err
 		}
-		if again {
-			continue
-		}
-		if reply, err := e.refuse(ctx, in, left); err != nil || reply.Holder != nil {
+		if !again {
+			reply, err := e.refuse(ctx, in, left)
 			return reply, false, err
 		}
 	}
@@ -219,7 +217,7 @@ func (e *entry) evaluate(ctx context.Context, all []zk.Listing, wait bool) (repl
 			return reply, false, err
 		}
 		reply, err = e.refuse(ctx, in, left)
-		return reply, err == nil && reply.Holder == nil, err
+		return reply, false, err
 	}
 	e.s.noteContended(e.dir)
 	target, head := blockers[len(blockers)-1], in.head()
@@ -285,17 +283,35 @@ func (e *entry) relist(ctx context.Context, dirs ...string) ([]zk.Listing, error
 	return e.s.l.listHere(ctx, dirs...)
 }
 
-// refuse returns the reply to a request that does not wait. It names no holder if the head of the listing
-// has gone: a listing of now may show its mark, or that the lock is free.
-func (e *entry) refuse(ctx context.Context, in contents, left time.Duration) (driver.Reply, error) {
-	head := in.head()
-	nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+head.name)
-	if err := nodes[0].Err; err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return driver.Reply{}, err
+// refuse returns the reply to a request that does not wait. If the head of the listing has gone, it lists again:
+// then the mark of its minimum hold is in the way, or somebody else. It names no holder if nothing is.
+func (e *entry) refuse(ctx context.Context, in contents, left time.Duration) (reply driver.Reply, err error) {
+	for range manyTries {
+		head := in.head()
+		nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+head.name)
+		if err := nodes[0].Err; err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return driver.Reply{}, err
+		}
+		reply = driver.Reply{
+			Retry: left, Ahead: max(0, len(in.queue)-in.holding()), Holder: e.s.l.holder(head, nodes[0], left),
+		}
+		if reply.Holder != nil {
+			break
+		}
+		all, err := e.s.l.list(ctx, e.folders()...)
+		if err != nil {
+			return driver.Reply{}, err
+		}
+		in = parseDir(all[0].Names)
+		blockers := in.blockers(e.role, maxSequence+1)
+		if len(blockers) == 0 {
+			break
+		}
+		if left, _, err = e.marksIn(ctx, blockers); err != nil {
+			return driver.Reply{}, err
+		}
 	}
-	return driver.Reply{
-		Retry: left, Ahead: max(0, len(in.queue)-in.holding()), Holder: e.s.l.holder(head, nodes[0], left),
-	}, nil
+	return reply, nil
 }
 
 // completeGrant makes e held: nobody is in its way. It marks a minimum hold before anybody learns

@@ -37,7 +37,8 @@ func TestCombinedSilent(t *testing.T) {
 	server := testenv.Redis(t)
 	conn := &detaining{Conn: dialRueidis(t, server.Addr), names: 8, end: make(chan struct{})}
 	s := openSession(t, redislock.New(conn, nil), long)
-	names := uncontended(t, s, goroutines)
+	names := uncontended(t, s, goroutines+1)
+	last, names := names[goroutines], names[:goroutines]
 	var running atomic.Int32
 	running.Store(goroutines)
 	var group sync.WaitGroup
@@ -68,6 +69,10 @@ func TestCombinedSilent(t *testing.T) {
 			t.Errorf("%d goroutines are not done; want %d, whose exchange has no answer", running.Load(), n)
 			break
 		}
+	}
+	// No other exchange is under way, and none ends soon. A call alone must not wait for that.
+	if reply, err := s.Acquire(within(t, soon), exclusive(last)); err != nil || reply.Token == 0 {
+		t.Errorf("a call beside an exchange without an answer: %+v, %v", reply, err)
 	}
 	close(conn.end)
 	group.Wait()
