@@ -69,9 +69,9 @@ const opTick = "run once per tick"
 
 // obstacle returns how long a grant is still in the way of a lock that was refused. It is 0 if the
 // grant is a run of the job. It is none if too few servers of a quorum have it, or if it is of an earlier
-// try whose answer was lost. If the store names no holder, nobody knows whether there was a run. A kept name may
-// last for very long, so its end is not waited for. again: an earlier try has met an obstacle. Then a store
-// that does not answer is one too.
+// try whose answer was lost. If the store names no holder, nobody knows whether there was a run. A kept
+// name may last for very long, so its end is not waited for. again: an earlier try has met an obstacle.
+// Then a store that does not answer is one too.
 func obstacle(err error, again bool) time.Duration {
 	var e *Error
 	switch {

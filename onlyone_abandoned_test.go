@@ -102,6 +102,43 @@ func TestOnlyOneAfterASessionThatEnded(t *testing.T) {
 	}
 }
 
+// The store says that it has taken a grant back, and a failover brings the grant back again.
+func TestOnlyOneAfterAGrantTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		c := client(t, &hooks{Backend: memlock.New(), acquire: func(_ context.Context, _ *driver.Request,
+			next func() (driver.Reply, error)) (driver.Reply, error) {
+			reply, err := next()
+			if first {
+				first = false
+				return driver.Reply{}, driver.Spent(driver.ErrUnavailable)
+			}
+			return reply, err
+		}}, nil)
+		if ran, err := tick(t, c); ran || !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("%v, %v; want ErrHeld: nobody ends that grant", ran, err)
+		}
+	})
+}
+
+// A borrowed lease keeps no name: the job would run again in the tick.
+func TestOnlyOneRefusesReentrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, runs := client(t, memlock.New(), nil), 0
+		job := func(context.Context) error { runs++; return nil }
+		_, err := c.OnlyOne(t.Context(), "job", time.Hour, func(ctx context.Context) error {
+			ran, err := c.OnlyOne(ctx, "job", time.Hour, job, holdfast.Reentrant())
+			if ran || !errors.Is(err, holdfast.ErrInvalid) {
+				t.Errorf("under a lease of the name: %v, %v; want ErrInvalid", ran, err)
+			}
+			return nil
+		})
+		if err != nil || runs > 0 {
+			t.Errorf("%v, %d more runs", err, runs)
+		}
+	})
+}
+
 // Very many grants of other names that were given back do not make the client forget one with a minimum hold.
 func TestOnlyOneRemembersALostGrant(t *testing.T) {
 	const away = ttl + 500*time.Millisecond

@@ -53,8 +53,8 @@ checks=$!
 # Packages run in parallel, since tests often wait for clocks and servers: four at a time, two while
 # other programs use the machine, too, and six while a third of the processors' time is unused. The
 # race detector runs where goroutines of the library share memory; the other packages read text, or
-# run programs. Tests of steps send one request after another. Two large models of the quorum have
-# sessions that a third model runs with the detector. scripts/deep.sh runs all of them with it.
+# run programs. Tests of steps send one request after another. Of the three models of the quorum,
+# which share their sessions, TestModel has the detector. scripts/deep.sh runs all of them with it.
 failed=0
 GOGC="$collect" "$tools/testrun" -jobs 4 -more 2 \
 	-norace '/(model|interop(/redisson)?|examples|cmd/holdfast(/(lab|mutant|internal/browser))?|internal/(archtest|doctest|testenv|testrun)|open|tests/(fence|release|testenv))$' \
