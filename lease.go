@@ -278,8 +278,9 @@ func (l *Lease) release(now bool) (report bool, err error) {
 	switch {
 	case prior == nil && l.passOn():
 		return true, nil
-	case now && l.outer == nil && (prior == nil || first && errors.Is(prior, ErrLost)):
-		l.recordAbandoned() // the store may hear of that late
+	case now && l.outer == nil &&
+		(prior == nil || first && (errors.Is(prior, ErrLost) || prior.Reason == ReasonHandedOff)):
+		l.recordAbandoned() // the store may hear of that late; an adopter has a request of its own
 	}
 	switch {
 	case prior == nil && l.outer == nil:

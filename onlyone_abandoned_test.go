@@ -171,6 +171,20 @@ func TestOnlyOneAfterAFailedRun(t *testing.T) {
 			}
 		})
 	}
+	// The same for an offer of HandOff that nobody has adopted.
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, &hooks{Backend: memlock.New(), cancel: lateCancel(300 * time.Millisecond)}, nil)
+		l := lock(t, c, "job", holdfast.MinHold(time.Minute))
+		if _, _, err := l.HandOff(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.ReleaseNow(); err == nil {
+			t.Fatal("the store has answered ReleaseNow")
+		}
+		if ran, err := tick(t, c); !ran {
+			t.Errorf("after an offer: %v", err)
+		}
+	})
 	// A copy of the request arrives after that, and gets a grant that nobody has.
 	for _, late := range []time.Duration{100 * time.Millisecond, time.Second, 6 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

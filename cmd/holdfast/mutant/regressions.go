@@ -210,7 +210,7 @@ var regressions = []Regression{
 		}}, ".", "TestOnlyOneAfterASessionThatEnded"},
 	{Mutant{ID: "client-failed-run-is-a-run", Bug: "OnlyOne takes a failed run that was given back for a run of another",
 		Edits: []Edit{
-			{"lease.go", `		l.recordAbandoned() // the store may hear of that late
+			{"lease.go", `		l.recordAbandoned() // the store may hear of that late; an adopter has a request of its own
 `, ``},
 		}}, ".", "TestOnlyOneAfterAFailedRun"},
 	{Mutant{ID: "client-adopted-is-unused", Bug: "an adopted lease that nobody gets ends without the minimum hold of its giver",
